@@ -1,0 +1,59 @@
+# Switchboard from the LDC discs to the Hub5'00 WER table.
+#
+#   snakemake                          the embedded corpus (recipes/swbd/mini.yaml) on this machine
+#   snakemake decode                   up to one stage
+#   snakemake --configfile my.yaml     your corpora and knobs on top of recipes/swbd/config.yaml
+#   snakemake --profile slurm all      the 2,000 hours on a cluster
+import os
+import sys
+from pathlib import Path
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+ROOT = Path(workflow.basedir)
+sys.path.insert(0, str(ROOT))
+
+from local import cli, workflow as recipe
+
+
+configfile: ROOT / "recipes/swbd/config.yaml"
+
+
+if not workflow.config_settings.configfiles:
+
+    configfile: ROOT / "recipes/swbd/mini.yaml"
+
+
+try:
+    config = recipe.complete(config, ROOT, ROOT / "recipes/swbd/schema.yaml")
+    recipe.check_corpora(config)
+except cli.RecipeError as error:
+    raise WorkflowError(str(error))
+
+EXP = f"{config['exp']}/{config['corpus']}"
+
+# Jobs find this interpreter and these modules, and end when this process does.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+os.environ["PYTHONPATH"] = str(ROOT)
+os.environ[cli.RUN_PID] = str(os.getpid())
+
+
+onstart:
+    recipe.lock(EXP)
+
+
+include: "recipes/swbd/rules/data.smk"
+include: "recipes/swbd/rules/lang.smk"
+include: "recipes/swbd/rules/feats.smk"
+include: "recipes/swbd/rules/align.smk"
+include: "recipes/swbd/rules/train.smk"
+include: "recipes/swbd/rules/decode.smk"
+include: "recipes/swbd/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        f"{EXP}/report/report.html",

@@ -1,0 +1,124 @@
+"""What the Snakefile needs beside rules: the configuration, read, completed from its presets and checked."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import jsonschema
+import yaml
+
+from local.cli import RecipeError, nearest
+
+PRESET = "preset"
+
+
+def complete(config: Mapping[str, Any], root: Path, schema_path: Path) -> dict[str, Any]:
+    """Return ``config`` with presets filled in, strings of the command line typed, and all of it checked.
+
+    A section that names a preset, ``gmm: {preset: mini}``, takes what it does not say itself from that file,
+    ``conf/gmm/mini.yaml``.
+    ``--config am='{cells: 256}'`` reaches us with strings for numbers; the schema says what they are.
+
+    :param root: the folder that holds ``conf/``.
+    :raises RecipeError: for an unknown key (the nearest known one is named), a wrong type, an unknown preset.
+    """
+    schema = yaml.safe_load(schema_path.read_text(encoding="utf-8"))
+    full = {name: _with_preset(name, section, root) for name, section in config.items()}
+    typed = _typed(full, schema)
+    for error in jsonschema.Draft202012Validator(schema).iter_errors(typed):
+        raise RecipeError(_explain(error))
+    return typed
+
+
+def _with_preset(name: str, section: Any, root: Path) -> Any:
+    if not isinstance(section, Mapping) or PRESET not in section:
+        return section
+    own = dict(section)
+    folder = root / "conf" / name
+    path = folder / f"{own.pop(PRESET)}.yaml"
+    if not path.exists():
+        known = [p.stem for p in folder.glob("*.yaml")]
+        raise RecipeError(f"config: {name}.{PRESET}: no preset {path.stem!r} in conf/{name}{nearest(path.stem, known)}")
+    return _merged(yaml.safe_load(path.read_text(encoding="utf-8")), own)
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged
+
+
+def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
+    if isinstance(value, Mapping):
+        known = schema.get("properties", {})
+        rest = schema.get("additionalProperties") or {}
+        return {key: _typed(item, known.get(key, rest)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_typed(item, schema.get("items", {})) for item in value]
+    types = schema.get("type", "string")
+    if isinstance(value, str) and "string" not in ([types] if isinstance(types, str) else types):
+        return yaml.safe_load(value)
+    return value
+
+
+def _explain(error: jsonschema.ValidationError) -> str:
+    where = ".".join(str(part) for part in error.absolute_path)
+    if error.validator == "additionalProperties":
+        known = error.schema.get("properties", {})
+        unknown = next(key for key in error.instance if key not in known)
+        return f"config: unknown key {'.'.join(filter(None, (where, unknown)))!r}{nearest(unknown, known)}"
+    if error.validator == "required":
+        missing = re.findall(r"'(.+?)' is a required", error.message)
+        return f"config: the key {'.'.join(filter(None, (where, *missing)))!r} is missing"
+    return f"config: {where}: {error.message}"
+
+
+def check_corpora(config: Mapping[str, Any]) -> None:
+    """Check that every path of a corpus exists.
+
+    :raises RecipeError: naming the key, the path and what to set.
+    """
+    for corpus, paths in config["corpora"].items():
+        for key, path in (paths or {}).items():
+            if path and not Path(path).exists():
+                raise RecipeError(
+                    f"config: corpora.{corpus}.{key}: {path} does not exist; set it to where your copy of the corpus "
+                    "is, in a file of your own (snakemake --configfile my.yaml)"
+                )
+
+
+def as_json(section: Any) -> str:
+    """A section of the configuration as the one argument that a stage's command line takes."""
+    return json.dumps(section, sort_keys=True)
+
+
+_held: list[IO[str]] = []  # open as long as the process lives, and so is the lock
+
+
+def lock(folder: str | Path) -> None:
+    """Keep a second run out of ``folder`` until this process ends, however it ends: the kernel frees the lock.
+
+    :raises RecipeError: where another run holds it.
+    """
+    path = Path(folder) / ".lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        raise RecipeError(
+            f"another run (process {file.read().strip()}) is at work in {folder}; wait for it to end, or stop it"
+        ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    _held.append(file)
