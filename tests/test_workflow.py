@@ -1,0 +1,92 @@
+"""The configuration: presets, types from the command line, what is refused; the lock; the two lists of packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local.cli import RecipeError
+from local.workflow import check_corpora, complete, lock
+
+SCHEMA = """
+type: object
+additionalProperties: false
+required: [corpus]
+properties:
+  corpus: {type: string}
+  corpora: {type: object}
+  gmm:
+    type: object
+    additionalProperties: false
+    required: [leaves]
+    properties:
+      leaves: {type: integer}
+      power: {type: number}
+      tri: {type: object, additionalProperties: false, properties: {beam: {type: number}}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    (tmp_path / "conf" / "gmm").mkdir(parents=True)
+    (tmp_path / "conf" / "gmm" / "mini.yaml").write_text("leaves: 300\npower: 0.25\ntri: {beam: 10}\n")
+    return tmp_path
+
+
+def test_a_preset_is_filled_in_below_what_the_section_says(folder: Path) -> None:
+    config = {"corpus": "x", "gmm": {"preset": "mini", "tri": {"beam": 13}}}
+    done = complete(config, folder, folder / "schema.yaml")
+    assert done == {"corpus": "x", "gmm": {"leaves": 300, "power": 0.25, "tri": {"beam": 13}}}
+
+
+def test_strings_from_the_command_line_take_the_schemas_types(folder: Path) -> None:
+    config = {"corpus": "7", "gmm": {"leaves": "400", "power": "0.2"}}
+    assert complete(config, folder, folder / "schema.yaml") == {"corpus": "7", "gmm": {"leaves": 400, "power": 0.2}}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"corpus": "x", "gmn": {}}, "unknown key 'gmn'; did you mean 'gmm'"),
+        ({"corpus": "x", "gmm": {"leaves": 1, "leafs": 2}}, "unknown key 'gmm.leafs'; did you mean 'leaves'"),
+        ({"corpus": "x", "gmm": {"leaves": 1, "tri": {"baem": 2}}}, "unknown key 'gmm.tri.baem'; did you mean 'beam'"),
+        ({"corpus": "x", "gmm": {}}, "the key 'gmm.leaves' is missing"),
+        ({"corpus": "x", "gmm": {"leaves": "many"}}, "gmm.leaves: 'many' is not of type 'integer'"),
+        ({"corpus": "x", "gmm": {"preset": "minni"}}, "no preset 'minni' in conf/gmm; did you mean 'mini'"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_by_name(folder: Path, config: dict, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        complete(config, folder, folder / "schema.yaml")
+
+
+def test_a_corpus_that_is_not_there_is_named(tmp_path: Path) -> None:
+    check_corpora({"corpora": {"swbd1": {"audio": str(tmp_path)}, "fisher": None}})
+    with pytest.raises(RecipeError, match=r"corpora\.swbd1\.audio: /no/disc does not exist; set it to where"):
+        check_corpora({"corpora": {"swbd1": {"audio": "/no/disc"}}})
+
+
+def test_a_second_run_is_kept_out_until_the_first_is_gone_even_by_sigkill(root: Path, tmp_path: Path) -> None:
+    code = f"import time; from local.workflow import lock; lock({str(tmp_path)!r}); print('held', flush=True)"
+    code += "; time.sleep(99)"
+    first = subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        with pytest.raises(RecipeError, match=rf"another run \(process {first.pid}\) is at work"):
+            lock(tmp_path)
+    finally:
+        first.kill()
+        first.wait()
+    lock(tmp_path)
+
+
+def test_conda_and_pip_install_the_same(root: Path) -> None:
+    lines = [line for line in (root / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")]
+    conda = yaml.safe_load((root / "recipes/swbd/environment.yaml").read_text())
+    assert conda["dependencies"][-1]["pip"] == lines
