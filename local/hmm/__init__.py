@@ -1,0 +1,1 @@
+"""GMM-HMM acoustic models: topology, decision tree, mixtures, alignment and training."""

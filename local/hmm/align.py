@@ -1,0 +1,441 @@
+"""Forced alignment: the best path of an utterance's frames through the HMM states of its words.
+
+    python -m local.hmm.align --model align/tri/model.pt --data D --feats F --lang L --job 0 --jobs 4 --out ali/0
+    python -m local.hmm.align --join ali/0 ali/1 ... --data D --out ali
+
+An utterance's graph holds every pronunciation of its words and optional silence around them. Viterbi runs over the
+states of many graphs laid end to end, a frame of each at a step. There is no beam, so none is too narrow: an utterance
+fails only where it has fewer frames than its shortest path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from local.cli import RecipeError, run
+from local.datadir import DataDir
+from local.features import FRAME_SHIFT, FeatureSet, add_deltas
+from local.files import read_archive, write_archive, write_text
+from local.hmm.model import HmmModel
+from local.hmm.tree import NO_PHONE
+from local.lexicon import Lang
+
+MAX_FAILED = 0.05  # of the utterances
+_CELLS_AT_ONCE = 12_000_000  # frames times (states + pdfs) of the utterances aligned together
+_NOT_A_WORD = -1
+
+
+@dataclass
+class Graph:
+    """What an utterance may go through: N phones in context, of S emitting states, and A arcs between the states."""
+
+    pdf: np.ndarray  # (S,)
+    phone_of: np.ndarray  # (S,) place of the state's phone in context
+    phone: np.ndarray  # (N,) phone ids
+    word: np.ndarray  # (N,) place of the word in the utterance; -1 in optional silence
+    source: np.ndarray  # (A,)
+    target: np.ndarray  # (A,) ascending; every state is some arc's target
+    transition: np.ndarray  # (A,) place in the model's transitions
+    bonus: np.ndarray  # (A,) log-probability of pronunciation and silence; -inf on an arc that only fills a gap
+    initial: np.ndarray  # (S,) log-probability of starting there
+    final: np.ndarray  # (S,) log-probability of pronunciation and silence on leaving the utterance there
+    final_transition: np.ndarray  # (S,) the transition by which it is left
+
+
+@dataclass
+class Alignment:
+    """Where the frames of an utterance went."""
+
+    pdf_ids: np.ndarray  # (frames,) int32
+    phones: list[tuple[str, int, int]]  # phone, first frame, frames
+    words: list[tuple[int, int, int]]  # place of the word in the utterance, first frame, frames
+    log_likelihood: float  # of the best path, transitions and pronunciations included
+    transitions: np.ndarray  # (frames,) the transition by which each frame's state was left
+    contexts: list[tuple[tuple[int, int, int], int]]  # of each frame: window of phone ids, HMM state
+
+
+@dataclass
+class _Slots:
+    """Phones that may follow each other, before they are set in context."""
+
+    phone: list[int]
+    word: list[int]
+    edges: list[tuple[int, int, float]]  # from, to, log-probability; from -1: the start, to -1: the end
+
+
+def _slots(words: Sequence[Sequence[tuple[float, tuple[int, ...]]]], silence: int, log_silence: float) -> _Slots:
+    """Lay out the words' pronunciations with optional silence before, between and behind.
+
+    :param words: the pronunciations of each word, (log-probability, phone ids); no words: silence alone.
+    """
+    log_none = math.log1p(-math.exp(log_silence))
+    slots = _Slots([], [], [])
+    ends: list[tuple[int, float]] = [(-1, 0.0)]  # open ends of what stands so far
+
+    def chain(
+        phones: tuple[int, ...], word: int, log_prob: float, before: list[tuple[int, float]]
+    ) -> tuple[int, float]:
+        for phone in phones:
+            here = len(slots.phone)
+            slots.phone.append(phone)
+            slots.word.append(word)
+            slots.edges += [(end, here, score + log_prob) for end, score in before]
+            before, log_prob = [(here, 0.0)], 0.0
+        return before[0]
+
+    def maybe_silence() -> None:
+        nonlocal ends
+        after = chain((silence,), _NOT_A_WORD, log_silence, ends)
+        ends = [(end, score + log_none) for end, score in ends] + [after]
+
+    if words:
+        maybe_silence()
+        for place, variants in enumerate(words):
+            ends = [chain(phones, place, log_prob, ends) for log_prob, phones in variants]
+            maybe_silence()
+    else:
+        ends = [chain((silence,), _NOT_A_WORD, 0.0, ends)]
+    slots.edges += [(end, -1, score) for end, score in ends]
+    return slots
+
+
+class Aligner:
+    """Aligns utterances with a model's HMMs; the log-likelihoods may come from the model or from a network."""
+
+    def __init__(self, model: HmmModel, lang: Lang) -> None:
+        self.model = model
+        self.lang = lang
+        self._names = {number: name for name, number in lang.phones.items()}
+        self._silence = lang.phones[lang.optional_silence]
+        self._hmm = lru_cache(maxsize=None)(model.hmm)
+
+    def compile(self, words: Sequence[str]) -> Graph:
+        """Build the graph of a word sequence; words without a pronunciation take the unknown word's."""
+        variants = [
+            [
+                (math.log(probability), tuple(self.lang.phones[name] for name in spelled))
+                for probability, spelled in self.lang.pronunciations(word)
+            ]
+            for word in words
+        ]
+        return self._expand(_slots(variants, self._silence, math.log(self.lang.silence_probability)))
+
+    def _expand(self, slots: _Slots) -> Graph:
+        """Set the phones in context and replace each by its HMM's states."""
+        wide = self.model.context_width > 1
+        phone_at = [*slots.phone, NO_PHONE]  # place -1, the start or the end, is no phone
+        lefts: list[set[int]] = [set() for _ in phone_at]
+        rights: list[set[int]] = [set() for _ in phone_at]
+        for before, after, _ in slots.edges:
+            lefts[after].add(phone_at[before] if wide else NO_PHONE)
+            rights[before].add(phone_at[after] if wide else NO_PHONE)
+        place: dict[tuple[int, int, int], int] = {}  # slot, left, right
+        for slot in range(len(slots.phone)):
+            for left in sorted(lefts[slot]):
+                for right in sorted(rights[slot]):
+                    place[slot, left, right] = len(place)
+        pdf: list[int] = []
+        phone_of: list[int] = []
+        arcs: list[tuple[int, int, int, float]] = []  # target, source, transition, bonus
+        first_state: list[int] = []
+        exits: list[list[tuple[int, int]]] = []  # of each phone in context: (state, transition) that leave it
+        for (slot, left, right), number in place.items():
+            window = (left, slots.phone[slot], right) if wide else (slots.phone[slot],)
+            hmm = self._hmm(window)
+            base = len(pdf)
+            last = max(arc.target for arc in hmm)
+            first_state.append(base)
+            pdf += [0] * last
+            phone_of += [number] * last
+            leaving = []
+            for arc in hmm:
+                pdf[base + arc.source] = arc.pdf
+                if arc.target == last:
+                    leaving.append((base + arc.source, arc.transition))
+                else:
+                    arcs.append((base + arc.target, base + arc.source, arc.transition, 0.0))
+            exits.append(leaving)
+        initial = np.full(len(pdf), -np.inf)
+        final = np.full(len(pdf), -np.inf)
+        final_transition = np.zeros(len(pdf), dtype=np.int64)
+        for before, after, score in slots.edges:
+            right_of_before = phone_at[after] if wide else NO_PHONE
+            left_of_after = phone_at[before] if wide else NO_PHONE
+            sources = [place[before, left, right_of_before] for left in lefts[before]] if before >= 0 else []
+            targets = [place[after, left_of_after, right] for right in rights[after]] if after >= 0 else []
+            if before < 0:
+                initial[[first_state[target] for target in targets]] = score
+            for source in sources:
+                for state, transition in exits[source]:
+                    if after < 0:
+                        final[state], final_transition[state] = score, transition
+                    arcs += [(first_state[target], state, transition, score) for target in targets]
+        entered = {arc[0] for arc in arcs}
+        arcs += [(state, state, 0, -math.inf) for state in range(len(pdf)) if state not in entered]
+        arcs.sort(key=lambda arc: arc[0])
+        target, source, transition, bonus = zip(*arcs, strict=True)
+        return Graph(
+            np.array(pdf),
+            np.array(phone_of),
+            np.array([slots.phone[slot] for slot, _, _ in place]),
+            np.array([slots.word[slot] for slot, _, _ in place]),
+            np.array(source),
+            np.array(target),
+            np.array(transition),
+            np.array(bonus),
+            initial,
+            final,
+            final_transition,
+        )
+
+    def align(self, batch: Iterable[tuple[str, np.ndarray, Graph]]) -> Iterator[tuple[str, Alignment | None]]:
+        """Align utterances; fastest where neighbours are of like length.
+
+        :param batch: id, log-likelihoods ``(frames, pdfs)`` float32, graph.
+        :return: in the same order, id and alignment; ``None`` where the frames are too few for the words.
+        """
+        pending: list[tuple[str, np.ndarray, Graph]] = []
+        cells = 0
+        for item in batch:
+            size = len(item[1]) * (len(item[2].pdf) + item[1].shape[1])
+            if pending and cells + size > _CELLS_AT_ONCE:
+                yield from self._align_together(pending)
+                pending, cells = [], 0
+            pending.append(item)
+            cells += size
+        if pending:
+            yield from self._align_together(pending)
+
+    def _align_together(self, batch: list[tuple[str, np.ndarray, Graph]]) -> Iterator[tuple[str, Alignment | None]]:
+        paths = viterbi([(scores, graph) for _, scores, graph in batch], self.model.transitions.numpy())
+        for (key, _, graph), path in zip(batch, paths, strict=True):
+            yield key, None if path is None else self._alignment(graph, *path)
+
+    def _alignment(self, graph: Graph, states: np.ndarray, arcs: np.ndarray, score: float) -> Alignment:
+        places = graph.phone_of[states]
+        starts = np.flatnonzero(np.diff(places, prepend=-1))
+        lengths = np.diff(starts, append=len(places))
+        phones: list[tuple[str, int, int]] = []
+        words: list[tuple[int, int, int]] = []
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            place = places[start]
+            word = int(graph.word[place])
+            phones.append((self._names[int(graph.phone[place])], start, length))
+            if word != _NOT_A_WORD:
+                if words and words[-1][0] == word:
+                    words[-1] = (word, words[-1][1], words[-1][2] + length)
+                else:
+                    words.append((word, start, length))
+        ids = np.concatenate(([NO_PHONE], graph.phone[places[starts]], [NO_PHONE])).tolist()
+        hmm_states = (states - np.searchsorted(graph.phone_of, places)).tolist()
+        triples = zip(ids, ids[1:], ids[2:], strict=False)
+        windows = [window for window, n in zip(triples, lengths, strict=True) for _ in range(n)]
+        left_by = np.append(graph.transition[arcs], graph.final_transition[states[-1]])
+        contexts = list(zip(windows, hmm_states, strict=True))
+        return Alignment(graph.pdf[states].astype(np.int32), phones, words, score, left_by, contexts)
+
+
+def viterbi(
+    batch: Sequence[tuple[np.ndarray, Graph]], transitions: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray, float] | None]:
+    """Find the best path of each utterance.
+
+    :param batch: log-likelihoods ``(frames, pdfs)`` and graph of each.
+    :param transitions: the model's log-probabilities.
+    :return: of each, states ``(frames,)``, arcs between them ``(frames - 1,)`` and the path's score; ``None`` where no
+        path has that few frames.
+    """
+    order = sorted(range(len(batch)), key=lambda i: -len(batch[i][0]))  # those still running are always the first ones
+    scores = [batch[i][0] for i in order]
+    graphs = [batch[i][1] for i in order]
+    frames = np.array([len(score) for score in scores])
+    first_state = np.cumsum([0, *(len(graph.pdf) for graph in graphs)])
+    first_arc = np.cumsum([0, *(len(graph.target) for graph in graphs)])
+    source = np.concatenate([graph.source + base for graph, base in zip(graphs, first_state, strict=False)])
+    target = np.concatenate([graph.target + base for graph, base in zip(graphs, first_state, strict=False)])
+    weight = np.concatenate([transitions[graph.transition] + graph.bonus for graph in graphs])
+    segment = np.searchsorted(target, np.arange(first_state[-1] + 1))  # the arcs into each state lie together
+    pdfs = scores[0].shape[1]
+    flat = np.concatenate([score.ravel() for score in scores])
+    base = np.cumsum([0, *frames[:-1]]) * pdfs
+    emission = np.concatenate([graph.pdf + start for graph, start in zip(graphs, base, strict=True)])
+    best = np.full((frames.max(initial=1), first_state[-1]), -np.inf)
+    best[0] = np.concatenate([graph.initial for graph in graphs]) + flat[emission]
+    for frame in range(1, len(best)):
+        running = int(np.searchsorted(-frames, -frame))  # utterances longer than frame
+        states, arcs = first_state[running], first_arc[running]
+        reached = best[frame - 1, :].take(source[:arcs])
+        reached += weight[:arcs]
+        emission[:states] += pdfs
+        best[frame, :states] = np.maximum.reduceat(reached, segment[:states])
+        best[frame, :states] += flat.take(emission[:states])
+    return _trace_back(order, graphs, frames, first_state, first_arc, source, weight, segment, best, transitions)
+
+
+def _trace_back(
+    order: list[int],
+    graphs: list[Graph],
+    frames: np.ndarray,
+    first_state: np.ndarray,
+    first_arc: np.ndarray,
+    source: np.ndarray,
+    weight: np.ndarray,
+    segment: np.ndarray,
+    best: np.ndarray,
+    transitions: np.ndarray,
+) -> list[tuple[np.ndarray, np.ndarray, float] | None]:
+    """From the end of every utterance back to its start, all at once, by asking again which arc was the best."""
+    count = len(graphs)
+    current = np.zeros(count, dtype=np.int64)
+    totals = np.zeros(count)
+    for i, graph in enumerate(graphs):
+        mine = slice(first_state[i], first_state[i + 1])
+        ends = best[frames[i] - 1, mine] + graph.final + transitions[graph.final_transition]
+        current[i] = first_state[i] + int(np.argmax(ends))
+        totals[i] = ends.max()
+    states = np.zeros((count, len(best)), dtype=np.int64)
+    arcs = np.zeros((count, len(best)), dtype=np.int64)
+    degree = np.diff(segment)
+    slots = np.arange(degree.max())
+    states[np.arange(count), frames - 1] = current
+    for frame in range(len(best) - 1, 0, -1):
+        running = int(np.searchsorted(-frames, -frame))
+        here = current[:running]
+        into = segment[here][:, None] + np.minimum(slots, degree[here][:, None] - 1)
+        options = best[frame - 1].take(source.take(into)) + weight.take(into)
+        chosen = np.take_along_axis(into, options.argmax(1)[:, None], 1)[:, 0]
+        arcs[:running, frame - 1] = chosen
+        current[:running] = source[chosen]
+        states[:running, frame - 1] = current[:running]
+    results: list[tuple[np.ndarray, np.ndarray, float] | None] = [None] * count
+    for i, original in enumerate(order):
+        if np.isfinite(totals[i]):
+            n = frames[i]
+            results[original] = (states[i, :n] - first_state[i], arcs[i, : n - 1] - first_arc[i], float(totals[i]))
+    return results
+
+
+def read_inputs(data: DataDir, feats: Path) -> FeatureSet:
+    """The normalised MFCC of a set.
+
+    :raises RecipeError: where more than 5 % of the utterances have none.
+    """
+    features = FeatureSet(feats, "mfcc", data.utt2spk)
+    check_share(len(features.missing), len(data.utterances), features.missing, "have no features")
+    return features
+
+
+def check_share(failed: int, total: int, names: Sequence[str], what: str) -> None:
+    """Warn of utterances that failed.
+
+    :raises RecipeError: where they are more than 5 % of all.
+    """
+    if not failed:
+        return
+    message = f"{failed} of {total} utterances {what}: {', '.join(list(names)[:5])}{' ...' if failed > 5 else ''}"
+    if failed > MAX_FAILED * total:
+        raise RecipeError(f"{message}; more than 5 % is too many: do transcripts and audio belong together?")
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def gmm_input(features: np.ndarray) -> torch.Tensor:
+    """Normalised MFCC ``(frames, 13)`` as the GMM's input ``(frames, 39)``."""
+    return torch.from_numpy(add_deltas(features))
+
+
+def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, out: Path) -> None:
+    """Align ``data`` and write ``ali.scp`` (pdf-ids), ``phones.ctm``, ``words.ctm`` and ``stats.json`` to ``out``."""
+    aligner = Aligner(model, lang)
+    ids = [key for key in data.utterances if key in features]
+    lengths = {key: data.utterances[key].end - data.utterances[key].start for key in ids}
+
+    def batch() -> Iterator[tuple[str, np.ndarray, Graph]]:
+        for key in tqdm(sorted(ids, key=lambda key: lengths[key]), desc="align", mininterval=2):
+            scores = model.log_likelihoods(gmm_input(features[key])).numpy()
+            yield key, scores, aligner.compile(data.utterances[key].words)
+
+    done: dict[str, Alignment] = {}
+    failed = []
+    for key, alignment in aligner.align(batch()):
+        if alignment is None:
+            failed.append(key)
+        else:
+            done[key] = alignment
+    check_share(len(failed), len(data.utterances), failed, "are too short for their words")
+    phones, words = [], []
+    for key in sorted(done):
+        utterance = data.utterances[key]
+        recording = data.recordings[utterance.recording]
+        head = f"{recording.file} {recording.side}"
+        for rows, items in (
+            (phones, done[key].phones),
+            (words, [(utterance.words[place], start, n) for place, start, n in done[key].words]),
+        ):
+            for label, start, n in items:
+                rows.append(f"{head} {utterance.start + start * FRAME_SHIFT:.2f} {n * FRAME_SHIFT:.2f} {label}\n")
+    frames = sum(len(alignment.pdf_ids) for alignment in done.values())
+    stats = {
+        "utterances": len(done),
+        "failed": failed,
+        "frames": frames,
+        "log_likelihood": sum(alignment.log_likelihood for alignment in done.values()),
+    }
+    write_archive(out / "ali.scp", ((key, done[key].pdf_ids) for key in sorted(done)))
+    write_text(out / "phones.ctm", "".join(phones))
+    write_text(out / "words.ctm", "".join(words))
+    write_text(out / "stats.json", json.dumps(stats) + "\n")
+
+
+def join(parts: Sequence[Path], data: DataDir, out: Path) -> None:
+    """Join the jobs' alignments into ``out``.
+
+    :raises RecipeError: where more than 5 % of the set's utterances have none.
+    """
+    for name in ("phones.ctm", "words.ctm"):
+        write_text(out / name, "".join((part / name).read_text(encoding="utf-8") for part in parts))
+    stats = [json.loads((part / "stats.json").read_text(encoding="utf-8")) for part in parts]
+    whole = {key: sum(part[key] for part in stats) for key in ("utterances", "frames", "log_likelihood")}
+    whole["failed"] = [key for part in stats for key in part["failed"]]
+    write_text(out / "stats.json", json.dumps(whole) + "\n")
+    lines = sorted(line for part in parts for line in (part / "ali.scp").read_text().splitlines(keepends=True))
+    write_text(out / "ali.scp", "".join(lines))
+    lost = sorted(set(data.utterances) - set(read_archive(out / "ali.scp")))
+    check_share(len(lost), len(data.utterances), lost, "have no alignment")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--feats", type=Path)
+    parser.add_argument("--lang", type=Path)
+    parser.add_argument("--job", type=int, help="from 0")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--join", type=Path, nargs="+", metavar="PART")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    data = DataDir.read(arguments.data)
+    if arguments.join:
+        join(arguments.join, data, arguments.out)
+        return
+    needed = (arguments.model, arguments.feats, arguments.lang, arguments.job, arguments.jobs)
+    if any(value is None for value in needed):
+        raise RecipeError("--model, --feats, --lang, --job and --jobs are needed to align")
+    model, lang = HmmModel.load(arguments.model), Lang.read(arguments.lang)
+    share = data.split(arguments.jobs)[arguments.job]
+    align_job(model, lang, share, read_inputs(share, arguments.feats), arguments.out)
+
+
+if __name__ == "__main__":
+    run(main)

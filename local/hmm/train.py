@@ -1,0 +1,243 @@
+"""Training of GMM-HMMs by Viterbi: a flat-start monophone stage, then triphones on a decision tree.
+
+    python -m local.hmm.train mono --data D --feats F --lang L --conf '{...}' --out align/mono
+    python -m local.hmm.train tri --model align/mono/model.pt --data D --feats F --lang L --conf '{...}' --out align/tri
+
+Within fixed alignments an iteration is one step of EM; at some iterations the utterances are aligned anew. Statistics add
+up (:class:`local.hmm.gmm.GmmStats`), so that later stages can share the utterances out to jobs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from local.cli import RecipeError, parse_conf, run
+from local.datadir import DataDir
+from local.files import write_text
+from local.hmm.align import Aligner, Alignment, Graph, check_share, gmm_input, read_inputs
+from local.hmm.gmm import Gmm, GmmStats, split_targets
+from local.hmm.model import HmmModel
+from local.hmm.topology import num_states
+from local.hmm.tree import NO_PHONE, Context, Tree, build_tree, make_questions, monophone_tree
+from local.lexicon import Lang
+
+_VARIANCE_FLOOR = 0.01  # of the features' overall variance
+_MIN_OCCUPANCY = 5.0  # frames below which a Gaussian is given up
+_FRAMES_AT_ONCE = 50_000  # of the E step
+
+
+@dataclass(frozen=True)
+class StageConf:
+    """How a stage is trained."""
+
+    iterations: int
+    realign: tuple[int, ...]  # iterations, from 1, that begin with a new alignment
+    gaussians: int  # in all, once grown
+    grow_until: int  # the iteration by which they are there
+    power: float  # of a pdf's occupancy, by which the Gaussians are shared out
+    min_frames: float  # that a Gaussian shall have on average
+    utterances: int | None  # train on so many, the shortest; null: on all
+
+
+@dataclass(frozen=True)
+class TriphoneConf(StageConf):
+    """How a triphone stage is trained."""
+
+    leaves: int  # the tree's, at most
+    min_count: float  # frames that each side of a split must have
+
+
+class Trainer:
+    """A model, and the utterances it is trained on, held in memory."""
+
+    def __init__(self, lang: Lang, data: DataDir, feats: Path, utterances: int | None) -> None:
+        self.lang = lang
+        features = read_inputs(data, feats)
+        ids = sorted(features, key=lambda key: (data.utterances[key].end - data.utterances[key].start, key))
+        self.words = {key: data.utterances[key].words for key in ids[:utterances]}
+        self.features = {key: gmm_input(features[key]) for key in tqdm(self.words, desc="read", mininterval=2)}
+        if not self.features:
+            raise RecipeError("no utterance to train on")
+        frames = torch.cat(list(self.features.values()))
+        self.variance_floor = _VARIANCE_FLOOR * frames.var(0)
+        self.overall = context_stats(frames, torch.zeros(len(frames), dtype=torch.int64), 1)
+        self.log: list[dict[str, Any]] = []
+
+    def equal_alignment(self, model: HmmModel) -> dict[str, Tensor]:
+        """Pdf-ids that give every state of an utterance's first pronunciations, silence around them, the same time."""
+        silence = self.lang.phones[self.lang.optional_silence]
+        alignments = {}
+        for key, words in self.words.items():
+            spoken = [self.lang.phones[name] for word in words for name in self.lang.pronunciations(word)[0][1]]
+            pdfs = [
+                model.tree.pdf((phone,), state)
+                for phone in [silence, *spoken, silence]
+                for state in range(model.num_states[phone])
+            ]
+            frames = len(self.features[key])
+            if frames >= len(pdfs):
+                alignments[key] = torch.tensor(pdfs)[torch.arange(frames) * len(pdfs) // frames]
+        return alignments
+
+    def align(self, model: HmmModel, graphs: Mapping[str, Graph]) -> dict[str, Alignment]:
+        """Align every utterance.
+
+        :raises RecipeError: where more than 5 % have too few frames.
+        """
+        aligner = Aligner(model, self.lang)
+        batch = (
+            (key, model.log_likelihoods(features).numpy(), graphs[key])
+            for key, features in tqdm(self.features.items(), desc="align", mininterval=2)
+        )
+        alignments = dict(aligner.align(batch))
+        failed = [key for key, alignment in alignments.items() if alignment is None]
+        check_share(len(failed), len(alignments), failed, "are too short for their words")
+        return {key: alignment for key, alignment in alignments.items() if alignment is not None}
+
+    def accumulate(self, gmm: Gmm, pdf_ids: Mapping[str, Tensor]) -> GmmStats:
+        """The E step over all utterances that are aligned."""
+        keys = list(pdf_ids)
+        features = torch.cat([self.features[key] for key in keys])
+        pdfs = torch.cat([pdf_ids[key] for key in keys])
+        parts = zip(features.split(_FRAMES_AT_ONCE), pdfs.split(_FRAMES_AT_ONCE), strict=True)
+        first, *rest = (gmm.accumulate(x, pdf) for x, pdf in parts)
+        return sum(rest, first)
+
+    def train(self, model: HmmModel, pdf_ids: dict[str, Tensor], conf: StageConf) -> HmmModel:
+        """Iterate from a first alignment; the log keeps a line an iteration."""
+        aligner = Aligner(model, self.lang)
+        graphs = {key: aligner.compile(words) for key, words in self.words.items()}
+        for iteration in tqdm(range(1, conf.iterations + 1), desc="train"):
+            realigned = iteration in conf.realign
+            if realigned:
+                alignments = self.align(model, graphs)
+                counts = torch.zeros(model.num_transitions, dtype=torch.float64)
+                for alignment in alignments.values():
+                    counts += torch.bincount(torch.from_numpy(alignment.transitions), minlength=len(counts))
+                model.transitions = model.estimated_transitions(counts)
+                pdf_ids = {key: torch.from_numpy(a.pdf_ids).long() for key, a in alignments.items()}
+                model.occupancy = torch.bincount(torch.cat(list(pdf_ids.values())), minlength=model.num_pdfs).double()
+            stats = self.accumulate(model.gmm, pdf_ids)
+            model.gmm = model.gmm.updated(stats, self.variance_floor, _MIN_OCCUPANCY)
+            if iteration < conf.grow_until:
+                total = model.num_pdfs + (conf.gaussians - model.num_pdfs) * iteration // (conf.grow_until - 1)
+                targets = split_targets(model.occupancy, total, conf.power, conf.min_frames)
+                model.gmm = model.gmm.split(torch.maximum(targets, model.gmm.sizes))
+            self.log.append(
+                {
+                    "iteration": iteration,
+                    "log_likelihood_per_frame": stats.log_likelihood / stats.frames,
+                    "frames": stats.frames,
+                    "gaussians": model.gmm.num_gaussians,
+                    "realigned": realigned,
+                }
+            )
+        return model
+
+
+def context_stats(frames: Tensor, index: Tensor, size: int) -> Tensor:
+    """Count, sum and sum of squares of each index's frames: ``(frames, D)``, ``(frames,)`` to ``(size, 1 + 2 D)``."""
+    rows = torch.cat([torch.ones(len(frames), 1), frames, frames * frames], dim=1).double()
+    return torch.zeros(size, rows.shape[1], dtype=torch.float64).index_add_(0, index, rows)
+
+
+def train_mono(trainer: Trainer, conf: StageConf) -> HmmModel:
+    """Flat start: every pdf begins as the overall Gaussian, every utterance cut evenly."""
+    lang = trainer.lang
+    silence = set(lang.silence_phones)
+    states = {
+        number: num_states(lang.topology.silence if name in silence else lang.topology.speech)
+        for name, number in lang.phones.items()
+    }
+    tree = monophone_tree(states)
+    gmm = Gmm.single(trainer.overall.expand(tree.num_pdfs, -1), trainer.variance_floor)
+    model = _new_model(lang, tree, gmm)
+    return trainer.train(model, trainer.equal_alignment(model), conf)
+
+
+def train_tri(trainer: Trainer, before: HmmModel, conf: TriphoneConf) -> HmmModel:
+    """Build a tree on the alignments of the model ``before`` and train its pdfs, from one Gaussian each."""
+    aligner = Aligner(before, trainer.lang)
+    alignments = trainer.align(before, {key: aligner.compile(words) for key, words in trainer.words.items()})
+    places: dict[Context, int] = {}
+    index = {
+        key: torch.tensor([places.setdefault(context, len(places)) for context in alignment.contexts])
+        for key, alignment in alignments.items()
+    }
+    frames = torch.cat([trainer.features[key] for key in index])
+    stats = context_stats(frames, torch.cat(list(index.values())), len(places))
+    tree = triphone_tree(dict(zip(places, stats.numpy(), strict=True)), before, conf, trainer.variance_floor.min())
+    pdf_of = torch.tensor([tree.pdf(window, state) for window, state in places])
+    pooled = torch.zeros(tree.num_pdfs, stats.shape[1], dtype=torch.float64).index_add_(0, pdf_of, stats)
+    model = _new_model(trainer.lang, tree, Gmm.single(pooled, trainer.variance_floor))
+    model.transitions = before.transitions.clone()
+    model.occupancy = pooled[:, 0].clone()
+    return trainer.train(model, {key: pdf_of[contexts] for key, contexts in index.items()}, conf)
+
+
+def triphone_tree(
+    stats: Mapping[Context, np.ndarray], model: HmmModel, conf: TriphoneConf, variance_floor: Tensor
+) -> Tree:
+    """Questions from the middle states' statistics, then the tree; silence phones are not split."""
+    phones = sorted(model.num_states)
+    dims = len(next(iter(stats.values())))
+    by_phone = np.zeros((max(phones) + 1, dims))
+    for (window, state), values in stats.items():
+        if state == model.num_states[window[1]] // 2:
+            by_phone[window[1]] += values
+    silence = frozenset(model.phones[name] for name in model.silence_phones)
+    floor = float(variance_floor)
+    questions = make_questions(by_phone[phones], phones, floor)
+    questions += [frozenset({NO_PHONE}), silence | {NO_PHONE}]
+    return build_tree(stats, model.num_states, silence, questions, conf.leaves, conf.min_count, floor)
+
+
+def _new_model(lang: Lang, tree: Tree, gmm: Gmm) -> HmmModel:
+    model = HmmModel(
+        lang.phones,
+        lang.silence_phones,
+        lang.topology,
+        tree,
+        torch.zeros(0),
+        gmm,
+        torch.ones(tree.num_pdfs, dtype=torch.float64),
+    )
+    model.transitions = model.initial_transitions()
+    return model
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("stage", choices=["mono", "tri"])
+    parser.add_argument("--model", type=Path, help="tri: the model whose alignments the tree is built on")
+    for name in ("--data", "--feats", "--lang", "--out"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--conf", required=True, help="JSON of StageConf or TriphoneConf")
+    options = parser.parse_args(arguments)
+    lang, data = Lang.read(options.lang), DataDir.read(options.data)
+    if options.stage == "mono":
+        conf = parse_conf(StageConf, options.conf)
+        trainer = Trainer(lang, data, options.feats, conf.utterances)
+        model = train_mono(trainer, conf)
+    else:
+        conf = parse_conf(TriphoneConf, options.conf)
+        if options.model is None:
+            raise RecipeError("--model is needed: triphones start from another model's alignments")
+        trainer = Trainer(lang, data, options.feats, conf.utterances)
+        model = train_tri(trainer, HmmModel.load(options.model), conf)
+    write_text(options.out / "log.jsonl", "".join(json.dumps(line) + "\n" for line in trainer.log))
+    model.save(options.out / "model.pt")
+
+
+if __name__ == "__main__":
+    run(main)
