@@ -3,8 +3,8 @@
     python -m local.hmm.train mono --data D --feats F --lang L --conf '{...}' --out align/mono
     python -m local.hmm.train tri --model align/mono/model.pt --data D --feats F --lang L --conf '{...}' --out align/tri
 
-Within fixed alignments an iteration is one step of EM; at some iterations the utterances are aligned anew. Statistics add
-up (:class:`local.hmm.gmm.GmmStats`), so that later stages can share the utterances out to jobs.
+Within fixed alignments an iteration is one step of EM; at some iterations the utterances are aligned anew. Statistics
+add up (:class:`local.hmm.gmm.GmmStats`), so that later stages can share the utterances out to jobs.
 """
 
 from __future__ import annotations

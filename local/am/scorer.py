@@ -1,0 +1,2 @@
+class NetworkScorer:
+    pass
