@@ -81,15 +81,14 @@ class Learner:
         turn = 0
         while True:
             if self.strategy.synchronous:
-                block = turn * size + rank
-                if turn * size >= blocks:
-                    break
+                first = turn * size
+                block = first + rank
             else:
-                block = self.world.store.add(f"claimed/{epoch}", 1) - 1
-                if block >= blocks:
-                    break
+                first = block = self.world.store.add(f"claimed/{epoch}", 1) - 1
+            if first >= blocks:
+                break
             turn += 1
-            self._position = epoch + min(block, blocks) * batch_size / num_samples
+            self._position = epoch + first * batch_size / num_samples  # the same for all where they step together
             self._batch = order[block * batch_size : (block + 1) * batch_size]
             steps = self.steps
             self.flat.gradients.zero_()

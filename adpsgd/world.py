@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import os
 import sys
@@ -29,6 +28,7 @@ class World:
         self.size = size
         self.store = store
         self._ended = threading.Event()
+        self._agreements = 0
 
     @staticmethod
     def join(timeout_seconds: float = 60) -> World:
@@ -52,18 +52,17 @@ class World:
         """
         if self.size == 1:
             return
-        mine = json.dumps(what, sort_keys=True, default=str)
-        self.store.set(f"agree/{self.rank}", mine)
-        digest = hashlib.sha256(mine.encode()).hexdigest()
+        self._agreements += 1
+        key = f"agree/{self._agreements}"
+        mine = json.dumps(what, sort_keys=True)
+        self.store.set(f"{key}/{self.rank}", mine)
         for other in range(self.size):
-            theirs = self.store.get(f"agree/{other}").decode()
-            if hashlib.sha256(theirs.encode()).hexdigest() != digest:
-                there = json.loads(theirs)
-                keys = [key for key in sorted({*there, *what}) if str(there.get(key)) != str(json.loads(mine).get(key))]
-                raise AdpsgdError(
-                    f"learner {self.rank} and learner {other} differ in {', '.join(keys)}: "
-                    f"{[what.get(key) for key in keys]} and {[there.get(key) for key in keys]}; start all with one config"
-                )
+            theirs = self.store.get(f"{key}/{other}").decode()
+            if theirs != mine:
+                ours, there = json.loads(mine), json.loads(theirs)
+                keys = [name for name in sorted({*ours, *there}) if ours.get(name) != there.get(name)]
+                differences = "; ".join(f"{name}: {ours.get(name)} and {there.get(name)}" for name in keys)
+                raise AdpsgdError(f"learner {self.rank} and learner {other} differ: {differences}; start all with one config")
 
     def barrier(self) -> None:
         """Wait for every learner."""
@@ -83,9 +82,7 @@ class World:
         The store is cloned: a wait on the shared one would block the main thread's claims.
         """
         store = dist.distributed_c10d._get_default_store()
-        store = dist.PrefixStore(
-            "adpsgd-beat", store.underlying_store.clone() if hasattr(store, "underlying_store") else store
-        )
+        store = dist.PrefixStore("adpsgd-beat", store.underlying_store.clone() if hasattr(store, "underlying_store") else store)
         last = {other: (b"", time.monotonic()) for other in range(self.size) if other != self.rank}
 
         def watch() -> None:

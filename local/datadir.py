@@ -133,9 +133,7 @@ class DataDir:
             if utterance.recording not in self.recordings:
                 raise RecipeError(f"utterance {key}: no recording {utterance.recording}")
             if not 0 <= utterance.start < utterance.end:
-                raise RecipeError(
-                    f"utterance {key}: expected 0 <= start < end, found {utterance.start}, {utterance.end}"
-                )
+                raise RecipeError(f"utterance {key}: expected 0 <= start < end, found {utterance.start}, {utterance.end}")
             if utterance.end > self.recordings[utterance.recording].duration + 0.005:
                 raise RecipeError(
                     f"utterance {key}: ends at {utterance.end} s, its recording at "

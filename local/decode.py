@@ -284,9 +284,7 @@ def join(data: DataDir, parts: Sequence[Path], out: Path) -> None:
         for name, value in json.loads((part / "stats.json").read_text(encoding="utf-8")).items():
             setattr(total, name, getattr(total, name) + value)
     if wrong := sorted(set(answered) ^ set(data.utterances)):
-        raise RecipeError(
-            f"{out}: {len(wrong)} utterances are not both in the set and decoded, the first is {wrong[0]}"
-        )
+        raise RecipeError(f"{out}: {len(wrong)} utterances are not both in the set and decoded, the first is {wrong[0]}")
     if len(answered) != len(data.utterances):
         raise RecipeError(f"{out}: {len(answered) - len(data.utterances)} utterances were decoded twice")
     grids = [sorted(path.name for path in part.glob("hyp.*.ctm")) for part in parts]
@@ -308,8 +306,7 @@ def choose(errors: dict[Point, int]) -> tuple[Point, bool]:
 
     def off_centre(point: Point) -> float:
         return sum(
-            abs(2 * values.index(value) - len(values) + 1) / len(values)
-            for values, value in zip(axes, point, strict=True)
+            abs(2 * values.index(value) - len(values) + 1) / len(values) for values, value in zip(axes, point, strict=True)
         )
 
     best = min(errors, key=lambda point: (errors[point], off_centre(point), point))

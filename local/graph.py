@@ -161,9 +161,7 @@ def add_self_loops(fst: Fst, labels: list[StateLabel], scale: float) -> Fst:
     return looped
 
 
-def build(
-    lang: Lang, lexicon: Fst, grammar: Fst, model: PhoneHmms, conf: GraphConf
-) -> tuple[Fst, dict[str, dict[str, float]]]:
+def build(lang: Lang, lexicon: Fst, grammar: Fst, model: PhoneHmms, conf: GraphConf) -> tuple[Fst, dict[str, dict[str, float]]]:
     """Build HCLG.
 
     :param lexicon: L with disambiguation symbols; its arcs are sorted here.

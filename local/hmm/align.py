@@ -83,9 +83,7 @@ def _slots(words: Sequence[Sequence[tuple[float, tuple[int, ...]]]], silence: in
     slots = _Slots([], [], [])
     ends: list[tuple[int, float]] = [(-1, 0.0)]  # open ends of what stands so far
 
-    def chain(
-        phones: tuple[int, ...], word: int, log_prob: float, before: list[tuple[int, float]]
-    ) -> tuple[int, float]:
+    def chain(phones: tuple[int, ...], word: int, log_prob: float, before: list[tuple[int, float]]) -> tuple[int, float]:
         for phone in phones:
             here = len(slots.phone)
             slots.phone.append(phone)

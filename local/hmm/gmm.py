@@ -135,10 +135,7 @@ class Gmm:
         ends = torch.cumsum(self.sizes, 0)
         pdf_of = torch.repeat_interleave(torch.arange(self.num_pdfs), self.sizes)
         heaviest = torch.stack(
-            [
-                end - size + stats.occupancy[end - size : end].argmax()
-                for end, size in zip(ends, self.sizes, strict=True)
-            ]
+            [end - size + stats.occupancy[end - size : end].argmax() for end, size in zip(ends, self.sizes, strict=True)]
         )
         keep = stats.occupancy >= min_occupancy
         keep[heaviest] = True

@@ -185,9 +185,7 @@ def train_tri(trainer: Trainer, before: HmmModel, conf: TriphoneConf) -> HmmMode
     return trainer.train(model, {key: pdf_of[contexts] for key, contexts in index.items()}, conf)
 
 
-def triphone_tree(
-    stats: Mapping[Context, np.ndarray], model: HmmModel, conf: TriphoneConf, variance_floor: Tensor
-) -> Tree:
+def triphone_tree(stats: Mapping[Context, np.ndarray], model: HmmModel, conf: TriphoneConf, variance_floor: Tensor) -> Tree:
     """Questions from the middle states' statistics, then the tree; silence phones are not split."""
     phones = sorted(model.num_states)
     dims = len(next(iter(stats.values())))
