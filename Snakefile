@@ -28,16 +28,26 @@ if not workflow.config_settings.configfiles:
 
 try:
     config = recipe.complete(config, ROOT, ROOT / "recipes/swbd/schema.yaml")
-    recipe.check_corpora(config)
+    if not config["embedded"]:  # which makes its own
+        recipe.check_corpora(config)
 except cli.RecipeError as error:
     raise WorkflowError(str(error))
 
 EXP = f"{config['exp']}/{config['corpus']}"
+SETS = ["train", "train_dev", "eval2000"]
+SYSTEMS = ["tri", *config["strategies"]]  # the GMM, and the network trained with each strategy
 
 # Jobs find this interpreter and these modules, and end when this process does.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 os.environ["PYTHONPATH"] = str(ROOT)
 os.environ[cli.RUN_PID] = str(os.getpid())
+
+
+wildcard_constraints:
+    set="|".join(SETS),
+    job=r"\d+",
+    system="|".join(SYSTEMS),
+    strategy="|".join(config["strategies"]),
 
 
 onstart:

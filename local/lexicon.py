@@ -19,6 +19,7 @@ from local.files import atomic_dir
 from local.hmm.topology import Topology
 
 EPSILON, BACKOFF, BOS, EOS = "<eps>", "#0", "<s>", "</s>"
+NO_WORDS = frozenset({EPSILON, BACKOFF, BOS, EOS})  # in words.txt, but no words
 
 Pronunciation = tuple[float, tuple[str, ...]]  # probability, phones
 
@@ -96,6 +97,8 @@ def read_lexicon(path: Path, phones: set[str] | None = None) -> dict[str, list[P
         except ValueError:
             raise RecipeError(f"{where}: expected 'word<TAB>probability<TAB>phones', found {line!r}") from None
         spelled = tuple(pronunciation.split())
+        if word in NO_WORDS or word.split() != [word]:
+            raise RecipeError(f"{where}: {word!r} cannot be a word; take another spelling")
         if not 0 < probability <= 1:
             raise RecipeError(f"{where}: expected a probability above 0 and at most 1, found {probability}")
         if not spelled:
@@ -170,38 +173,50 @@ def lexicon_fst(
     return fst
 
 
+def make_lang(dictionary: Path, conf: LexiconConf, out: Path) -> None:
+    """Write the language directory of a dictionary.
+
+    :raises RecipeError: for phones or words that cannot be, a silence probability out of range, a lexicon line that
+        :func:`read_lexicon` refuses, an unknown word that has no pronunciation.
+    """
+    if not 0 < conf.silence_probability < 1:
+        raise RecipeError(f"lexicon.silence_probability: expected between 0 and 1, found {conf.silence_probability}")
+    silence, speech = (_lines(dictionary / name) for name in ("silence_phones.txt", "nonsilence_phones.txt"))
+    optional_silence = _lines(dictionary / "optional_silence.txt")[0]
+    every = [*silence, *speech]
+    if len(set(every)) < len(every):
+        twice = sorted(phone for phone, count in Counter(every).items() if count > 1)
+        raise RecipeError(f"{dictionary}: the lists of phones name {twice} twice")
+    if wrong := [phone for phone in every if phone.split() != [phone] or phone.startswith("#") or phone == EPSILON]:
+        raise RecipeError(f"{dictionary}: {wrong[0]!r} cannot be a phone; take another name")
+    if optional_silence not in silence:
+        raise RecipeError(f"{dictionary}: the optional silence {optional_silence} is no silence phone")
+    lexicon = read_lexicon(dictionary / "lexiconp.txt", set(every))
+    oov = _lines(dictionary / "oov.txt")[0]
+    if oov not in lexicon:
+        raise RecipeError(f"{dictionary}: the unknown word {oov} has no pronunciation")
+    _, highest = disambiguate(lexicon)
+    names = [EPSILON, *every, *(f"#{number}" for number in range(highest + 2))]
+    phones = {name: number for number, name in enumerate(names)}
+    words = {name: number for number, name in enumerate([EPSILON, *sorted(lexicon), BACKOFF, BOS, EOS])}
+    fst = lexicon_fst(lexicon, phones, words, optional_silence, conf.silence_probability)
+    with atomic_dir(out) as folder:
+        for name, table in (("phones.txt", phones), ("words.txt", words)):
+            (folder / name).write_text("".join(f"{symbol} {n}\n" for symbol, n in table.items()), encoding="utf-8")
+        for name in ("lexiconp.txt", "silence_phones.txt", "optional_silence.txt", "oov.txt"):
+            shutil.copy(dictionary / name, folder / name)
+        (folder / "silence_probability.txt").write_text(f"{conf.silence_probability}\n", encoding="utf-8")
+        Topology.default().write(folder / "topo.json")
+        fst.write(str(folder / "L_disambig.fst"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dict", type=Path, required=True, dest="dictionary")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--conf", required=True, help="JSON of LexiconConf")
     arguments = parser.parse_args()
-    conf = parse_conf(LexiconConf, arguments.conf)
-    if not 0 < conf.silence_probability < 1:
-        raise RecipeError(f"lexicon.silence_probability: expected between 0 and 1, found {conf.silence_probability}")
-    silence, speech = (_lines(arguments.dictionary / name) for name in ("silence_phones.txt", "nonsilence_phones.txt"))
-    optional_silence = _lines(arguments.dictionary / "optional_silence.txt")[0]
-    if both := set(silence) & set(speech):
-        raise RecipeError(f"{arguments.dictionary}: {sorted(both)} are both speech and silence phones")
-    if optional_silence not in silence:
-        raise RecipeError(f"{arguments.dictionary}: the optional silence {optional_silence} is no silence phone")
-    lexicon = read_lexicon(arguments.dictionary / "lexiconp.txt", {*silence, *speech})
-    oov = _lines(arguments.dictionary / "oov.txt")[0]
-    if oov not in lexicon:
-        raise RecipeError(f"{arguments.dictionary}: the unknown word {oov} has no pronunciation")
-    _, highest = disambiguate(lexicon)
-    names = [EPSILON, *silence, *speech, *(f"#{number}" for number in range(highest + 2))]
-    phones = {name: number for number, name in enumerate(names)}
-    words = {name: number for number, name in enumerate([EPSILON, *sorted(lexicon), BACKOFF, BOS, EOS])}
-    fst = lexicon_fst(lexicon, phones, words, optional_silence, conf.silence_probability)
-    with atomic_dir(arguments.out) as folder:
-        for name, table in (("phones.txt", phones), ("words.txt", words)):
-            (folder / name).write_text("".join(f"{symbol} {n}\n" for symbol, n in table.items()), encoding="utf-8")
-        for name in ("lexiconp.txt", "silence_phones.txt", "optional_silence.txt", "oov.txt"):
-            shutil.copy(arguments.dictionary / name, folder / name)
-        (folder / "silence_probability.txt").write_text(f"{conf.silence_probability}\n", encoding="utf-8")
-        Topology.default().write(folder / "topo.json")
-        fst.write(str(folder / "L_disambig.fst"))
+    make_lang(arguments.dictionary, parse_conf(LexiconConf, arguments.conf), arguments.out)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,8 @@ from kaldingram.train import NgramCounts
 
 from local.cli import RecipeError, parse_conf, run
 from local.files import atomic_path, write_text
-from local.lexicon import BACKOFF, BOS, EOS, EPSILON, Lang
+from local.lexicon import BACKOFF, BOS, EOS, EPSILON, NO_WORDS, Lang
 
-_NO_WORDS = {EPSILON, BACKOFF, BOS, EOS}
 _MAX_ORDER = 5  # kaldingram's
 _MAX_OOV = 0.5  # of the held-out words; beyond it text and lexicon do not belong together
 
@@ -218,10 +217,10 @@ def format_grammar(arpa: Path, lang_dir: Path, held_out: Path, out: Path) -> Non
     """Write G and, beside it, a JSON of sizes and of the model's perplexity on the held-out text."""
     lang, model = Lang.read(lang_dir), Arpa.read(arpa)
     known = set(lang.lexicon)
-    vocabulary = {word for (word,) in model.ngrams[0]} - _NO_WORDS
+    vocabulary = {word for (word,) in model.ngrams[0]} - NO_WORDS
     if not vocabulary & known:
         raise RecipeError(f"{arpa}: none of its {len(vocabulary)} words is in the lexicon of {lang_dir}")
-    dropped = sum(not known.issuperset(set(ngram) - _NO_WORDS) for entries in model.ngrams for ngram in entries)
+    dropped = sum(not known.issuperset(set(ngram) - NO_WORDS) for entries in model.ngrams for ngram in entries)
     stats = {
         "ngrams": [len(entries) for entries in model.ngrams],
         "dropped_ngrams": dropped,

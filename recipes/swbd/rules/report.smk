@@ -1,0 +1,30 @@
+# What came of it all: RESULTS.md, report.html, wer.txt.
+
+
+rule report:
+    input:
+        data=expand(f"{EXP}/data/{{set}}", set=SETS),
+        lm=f"{EXP}/lm/stats.json",
+        dictionary=f"{EXP}/dict",
+        graph=f"{EXP}/graph/tri/HCLG.json",
+        curves=expand(f"{EXP}/align/{{stage}}/log.jsonl", stage=["mono", "tri"]),
+        histories=expand(f"{EXP}/train/{{strategy}}/history.jsonl", strategy=config["strategies"]),
+        best=expand(f"{EXP}/decode/{{system}}/best.json", system=SYSTEMS),
+        scores=expand(f"{EXP}/score/{{system}}/eval2000", system=SYSTEMS),
+    output:
+        html=f"{EXP}/report/report.html",
+        results=f"{EXP}/report/RESULTS.md",
+        wer=f"{EXP}/report/wer.txt",
+    log:
+        f"{EXP}/log/report.log",
+    conda:
+        "../environment.yaml"
+    params:
+        out=subpath(output.html, parent=True),
+        exp=lambda wildcards, output: os.path.dirname(os.path.dirname(output.html)),
+        systems=SYSTEMS,
+        strategies=config["strategies"],
+        synthetic="--synthetic" if config["embedded"] else "",
+    shell:
+        "python -m local.report --exp {params.exp} --systems {params.systems} --strategies {params.strategies} "
+        "{params.synthetic} --out {params.out} 2> {log}"
