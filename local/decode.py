@@ -3,8 +3,8 @@
     python -m local.decode search --graph graph/tri/HCLG.fst --lang lang --gmm align/tri/model.pt --conf '{...}' \\
         --data data/eval2000 --feats feats/eval2000 [--network train/S/final.pt] [--best best.json] \\
         --job 0 --jobs 4 --out OUT/0
-    python -m local.decode join --data data/eval2000 --parts OUT/0 OUT/1 ... --out OUT
-    python -m local.decode tune --scores SCORES/*.json --out best.json
+    python -m local.decode join --data data/eval2000 --parts OUT/0 OUT/1 ... --out OUT/all
+    python -m local.decode tune --scores grid.json --out best.json
 
 A job computes the log-likelihoods of an utterance once and searches once for each point of the grid, with Viterbi beam
 search (package kaldi-decoder). Word times come from aligning the words found: determinization moves the words of a
@@ -18,7 +18,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -122,14 +122,14 @@ class Decoder:
     """Searches a graph at a fixed insertion penalty."""
 
     def __init__(self, graph: Fst, words: dict[int, str], penalty: float, beam: float, max_active: int) -> None:
-        self._graph = kaldifst.StdConstFst(map_arcs(graph, lambda i, o, cost: (i, o, cost + penalty if o else cost)))
+        self.graph = kaldifst.StdConstFst(map_arcs(graph, lambda i, o, cost: (i, o, cost + penalty if o else cost)))
         self._words = words
         self._narrow = self._search(beam, max_active)
         self._wide = self._search(beam * _WIDER, max_active * _WIDER)
 
     def _search(self, beam: float, max_active: int) -> kaldi_decoder.FasterDecoder:
         options = kaldi_decoder.FasterDecoderOptions(beam=beam, max_active=max_active)
-        return kaldi_decoder.FasterDecoder(self._graph, options)
+        return kaldi_decoder.FasterDecoder(self.graph, options)
 
     def decode(self, scores: np.ndarray, stats: Stats) -> tuple[str, ...]:
         """Find the best word sequence.
@@ -167,36 +167,37 @@ def network_scores(network: Path, data: DataDir, feats: Path) -> Scores:
 
 
 def search(
-    data: DataDir, scores_of: Scores, decoders: dict[float, Decoder], points: Sequence[Point], aligner: Aligner
-) -> tuple[Iterator[tuple[Utterance, dict[Point, list[TimedWord]]]], Stats]:
-    """Decode every utterance at every point.
+    data: DataDir,
+    scores_of: Scores,
+    decoders: dict[float, Decoder],
+    points: Sequence[Point],
+    aligner: Aligner,
+    stats: Stats,
+) -> Iterator[tuple[Utterance, dict[Point, list[TimedWord]]]]:
+    """Decode every utterance at every point; one without frames has no words.
 
-    :return: of each utterance the words found, and statistics that grow as these are taken.
+    :param decoders: by insertion penalty.
+    :param stats: what is counted on the way.
     """
-    stats = Stats()
-
-    def results() -> Iterator[tuple[Utterance, dict[Point, list[TimedWord]]]]:
-        for key, utterance in tqdm(data.utterances.items(), desc="decode", mininterval=2):
-            stats.utterances += 1
-            began = time.perf_counter()
-            scores = scores_of(key)
-            if scores is None:
-                stats.without_frames.append(key)
-                yield utterance, {point: [] for point in points}
-                continue
-            _check_scores(scores, key, aligner.model.num_pdfs)
-            searched = time.perf_counter()
-            found = {
-                point: decoders[point.insertion_penalty].decode(scores * np.float32(point.acoustic_scale), stats)
-                for point in points
-            }
-            stats.frames += len(scores)
-            stats.seconds_of_likelihoods += searched - began
-            stats.seconds_of_search += time.perf_counter() - searched
-            timed = {words: word_times(aligner, key, scores, words) for words in dict.fromkeys(found.values())}
-            yield utterance, {point: timed[words] for point, words in found.items()}
-
-    return results(), stats
+    for key, utterance in tqdm(data.utterances.items(), desc="decode", mininterval=2):
+        stats.utterances += 1
+        began = time.perf_counter()
+        scores = scores_of(key)
+        if scores is None:
+            stats.without_frames.append(key)
+            yield utterance, {point: [] for point in points}
+            continue
+        _check_scores(scores, key, aligner.model.num_pdfs)
+        searched = time.perf_counter()
+        found = {
+            point: decoders[point.insertion_penalty].decode(scores * np.float32(point.acoustic_scale), stats)
+            for point in points
+        }
+        stats.frames += len(scores)
+        stats.seconds_of_likelihoods += searched - began
+        stats.seconds_of_search += time.perf_counter() - searched
+        timed = {words: word_times(aligner, key, scores, words) for words in dict.fromkeys(found.values())}
+        yield utterance, {point: timed[words] for point, words in found.items()}
 
 
 def _check_scores(scores: np.ndarray, key: str, num_pdfs: int) -> None:
@@ -234,7 +235,8 @@ def search_job(
         penalty: Decoder(graph, names, penalty, conf.beam, conf.max_active)
         for penalty in dict.fromkeys(point.insertion_penalty for point in points)
     }
-    results, stats = search(data, scores_of, decoders, points, Aligner(model, lang))
+    stats = Stats()
+    results = search(data, scores_of, decoders, points, Aligner(model, lang), stats)
     with atomic_dir(out) as folder:
         files = {point: open(folder / f"hyp.{point.name}.ctm", "w", encoding="utf-8") for point in points}  # noqa: SIM115
         answered = []
@@ -271,7 +273,7 @@ def _report(stats: Stats, points: int) -> dict[str, float]:
 
 
 def join(data: DataDir, parts: Sequence[Path], out: Path) -> None:
-    """Join the jobs' ctm files, sorted by side and time, and their statistics.
+    """Join the jobs' ctm files, sorted by side and time, and their statistics in the folder ``out``.
 
     :raises RecipeError: where an utterance was not decoded, was decoded twice, or the jobs' grids differ.
     """
@@ -290,11 +292,12 @@ def join(data: DataDir, parts: Sequence[Path], out: Path) -> None:
     grids = [sorted(path.name for path in part.glob("hyp.*.ctm")) for part in parts]
     if any(names != grids[0] for names in grids):
         raise RecipeError(f"{out}: the jobs were decoded for different grids; decode all of them again")
-    for name in grids[0]:
-        rows = [line.split() for part in parts for line in (part / name).read_text(encoding="utf-8").splitlines()]
-        rows.sort(key=lambda row: (row[0], row[1], float(row[2])))
-        write_text(out / name, "".join(" ".join(row) + "\n" for row in rows))
-    write_text(out / "stats.json", json.dumps(_report(total, len(grids[0])), indent=1) + "\n")
+    with atomic_dir(out) as folder:
+        for name in grids[0]:
+            rows = [line.split() for part in parts for line in (part / name).read_text(encoding="utf-8").splitlines()]
+            rows.sort(key=lambda row: (row[0], row[1], float(row[2])))
+            write_text(folder / name, "".join(" ".join(row) + "\n" for row in rows))
+        write_text(folder / "stats.json", json.dumps(_report(total, len(grids[0])), indent=1) + "\n")
 
 
 def choose(errors: dict[Point, int]) -> tuple[Point, bool]:
@@ -314,16 +317,15 @@ def choose(errors: dict[Point, int]) -> tuple[Point, bool]:
     return best, edge
 
 
-def tune(scores: Iterable[Path], out: Path) -> None:
-    """Choose among the score files ``*<scale>_<penalty>.json`` and write the best point, its WER and ``edge``."""
-    errors, words = {}, {}
-    for path in scores:
-        point = Point.parse(path.stem.removeprefix("hyp."))
-        counts = json.loads(path.read_text(encoding="utf-8"))["all"]
-        errors[point] = counts["sub"] + counts["del"] + counts["ins"]
-        words[point] = counts["N"]
+def tune(scores: Path, out: Path) -> None:
+    """Write the best point of the grid, its word error rate in percent and whether it lies on the grid's edge.
+
+    :param scores: JSON of the counts of each point: ``{"<scale>_<penalty>": {"N": ..., "sub": ..., "del": ..., "ins": ...}}``.
+    """
+    counts = {Point.parse(name): values for name, values in json.loads(scores.read_text(encoding="utf-8")).items()}
+    errors = {point: values["sub"] + values["del"] + values["ins"] for point, values in counts.items()}
     best, edge = choose(errors)
-    wer = 100 * errors[best] / words[best]
+    wer = 100 * errors[best] / counts[best]["N"]
     if edge:
         print(f"warning: {best} is best (WER {wer:.2f} %), on the edge of the grid: widen it", file=sys.stderr)
     write_text(out, json.dumps({**best._asdict(), "wer": wer, "edge": edge}) + "\n")
@@ -350,7 +352,7 @@ def main() -> None:
     for command in (job, whole):
         command.add_argument("--data", type=Path, required=True)
     tuning = commands.add_parser("tune", help="choose the best point by its score")
-    tuning.add_argument("--scores", type=Path, nargs="+", required=True)
+    tuning.add_argument("--scores", type=Path, required=True)
     for command in (job, whole, tuning):
         command.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()

@@ -1,9 +1,9 @@
 """The n-gram language model: estimated on text, measured on held-out text, turned into the acceptor G.
 
     python -m local.lm estimate --text data/train/text --lang lang --conf '{"order": 3}' --out lm/arpa.gz
-    python -m local.lm format --arpa lm/arpa.gz --lang lang --held-out data/train_dev/text --out lm/G.fst
+    python -m local.lm grammar --arpa lm/arpa.gz --lang lang --heldout data/train_dev/text --out lm
 
-``format`` takes any ARPA file, gzip or not.
+``grammar`` takes any ARPA file, gzip or not.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def estimate(sentences: Iterable[list[str]], lang: Lang, order: int, out: Path) 
         counts.print_as_arpa(file)
 
 
-def grammar(arpa: Path, lang: Path) -> kaldifst.StdVectorFst:
+def acceptor(arpa: Path, lang: Path) -> kaldifst.StdVectorFst:
     """Turn an ARPA file into G: an acceptor of word ids with ``#0`` on back-off arcs; n-grams of other words go."""
     with tempfile.TemporaryDirectory() as folder, _open(arpa) as file:
         plain, fst = Path(folder) / "arpa", Path(folder) / "G.fst"
@@ -213,8 +213,11 @@ def grammar(arpa: Path, lang: Path) -> kaldifst.StdVectorFst:
         return kaldifst.StdVectorFst.read(str(fst))
 
 
-def format_grammar(arpa: Path, lang_dir: Path, held_out: Path, out: Path) -> None:
-    """Write G and, beside it, a JSON of sizes and of the model's perplexity on the held-out text."""
+def make_grammar(arpa: Path, lang_dir: Path, heldout: Path, out: Path) -> None:
+    """Write ``G.fst`` and ``stats.json``, its sizes and the model's perplexity on held-out text, to the folder ``out``.
+
+    :raises RecipeError: where lexicon and model have no word in common, or hardly a word of the text is in the model.
+    """
     lang, model = Lang.read(lang_dir), Arpa.read(arpa)
     known = set(lang.lexicon)
     vocabulary = {word for (word,) in model.ngrams[0]} - NO_WORDS
@@ -225,17 +228,17 @@ def format_grammar(arpa: Path, lang_dir: Path, held_out: Path, out: Path) -> Non
         "ngrams": [len(entries) for entries in model.ngrams],
         "dropped_ngrams": dropped,
         "dropped_words": len(vocabulary - known),
-        "held_out": model.perplexity(read_sentences(held_out), lang.oov),
+        "heldout": model.perplexity(read_sentences(heldout), lang.oov),
     }
     if dropped:
         print(f"warning: {arpa}: {dropped} n-grams have words that are not in the lexicon; dropped", file=sys.stderr)
-    if stats["held_out"]["unknown_share"] > _MAX_OOV:
-        raise RecipeError(f"{held_out}: {stats['held_out']['unknown_share']:.0%} of its words are not in {arpa}")
-    fst = grammar(arpa, lang_dir)
+    if stats["heldout"]["unknown_share"] > _MAX_OOV:
+        raise RecipeError(f"{heldout}: {stats['heldout']['unknown_share']:.0%} of its words are not in {arpa}")
+    fst = acceptor(arpa, lang_dir)
     stats["states"] = fst.num_states
-    with atomic_path(out) as temporary:
+    with atomic_path(out / "G.fst") as temporary:
         fst.write(str(temporary))
-    write_text(out.with_suffix(".json"), json.dumps(stats, indent=1) + "\n")
+    write_text(out / "stats.json", json.dumps(stats, indent=1) + "\n")
     print(f"G: {stats}", file=sys.stderr)
 
 
@@ -245,9 +248,9 @@ def main() -> None:
     estimating = commands.add_parser("estimate", help="text to ARPA")
     estimating.add_argument("--text", type=Path, nargs="+", required=True)
     estimating.add_argument("--conf", required=True, help="JSON of LmConf")
-    formatting = commands.add_parser("format", help="ARPA to G.fst")
+    formatting = commands.add_parser("grammar", help="ARPA to G.fst")
     formatting.add_argument("--arpa", type=Path, required=True)
-    formatting.add_argument("--held-out", type=Path, required=True, help="Kaldi text for the perplexity")
+    formatting.add_argument("--heldout", type=Path, required=True, help="Kaldi text for the perplexity")
     for command in (estimating, formatting):
         command.add_argument("--lang", type=Path, required=True)
         command.add_argument("--out", type=Path, required=True)
@@ -257,7 +260,7 @@ def main() -> None:
         sentences = (sentence for text in arguments.text for sentence in read_sentences(text))
         estimate(sentences, Lang.read(arguments.lang), conf.order, arguments.out)
     else:
-        format_grammar(arguments.arpa, arguments.lang, arguments.held_out, arguments.out)
+        make_grammar(arguments.arpa, arguments.lang, arguments.heldout, arguments.out)
 
 
 if __name__ == "__main__":

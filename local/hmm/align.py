@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from local.cli import RecipeError, run
@@ -32,7 +33,7 @@ from local.hmm.tree import NO_PHONE
 from local.lexicon import Lang
 
 MAX_FAILED = 0.05  # of the utterances
-_CELLS_AT_ONCE = 12_000_000  # frames times (states + pdfs) of the utterances aligned together
+_CELLS_AT_ONCE = 3_000_000  # frames times states of the utterances aligned together
 _NOT_A_WORD = -1
 
 
@@ -62,7 +63,8 @@ class Alignment:
     words: list[tuple[int, int, int]]  # place of the word in the utterance, first frame, frames
     log_likelihood: float  # of the best path, transitions and pronunciations included
     transitions: np.ndarray  # (frames,) the transition by which each frame's state was left
-    contexts: list[tuple[tuple[int, int, int], int]]  # of each frame: window of phone ids, HMM state
+    windows: np.ndarray  # (phones, 3) phone ids before, of and behind each phone
+    hmm_states: np.ndarray  # (frames,) place of each frame's state in its phone
 
 
 @dataclass
@@ -198,25 +200,41 @@ class Aligner:
         )
 
     def align(self, batch: Iterable[tuple[str, np.ndarray, Graph]]) -> Iterator[tuple[str, Alignment | None]]:
-        """Align utterances; fastest where neighbours are of like length.
+        """Align utterances by given log-likelihoods; fastest where neighbours are of like length.
 
         :param batch: id, log-likelihoods ``(frames, pdfs)`` float32, graph.
         :return: in the same order, id and alignment; ``None`` where the frames are too few for the words.
         """
+        return self._align((key, scores[:, graph.pdf], graph) for key, scores, graph in batch)
+
+    def align_features(self, batch: Iterable[tuple[str, Tensor, Graph]]) -> Iterator[tuple[str, Alignment | None]]:
+        """Align utterances by the model's own mixtures, of which only those that a graph needs are evaluated.
+
+        :param batch: id, features ``(frames, D)``, graph; otherwise as :meth:`align`.
+        """
+
+        def emissions(features: Tensor, graph: Graph) -> np.ndarray:
+            pdfs, column = np.unique(graph.pdf, return_inverse=True)
+            return self.model.gmm.log_likelihoods(features, torch.from_numpy(pdfs)).numpy()[:, column]
+
+        return self._align((key, emissions(features, graph), graph) for key, features, graph in batch)
+
+    def _align(self, batch: Iterable[tuple[str, np.ndarray, Graph]]) -> Iterator[tuple[str, Alignment | None]]:
+        """Take the utterances, with log-likelihoods ``(frames, states)``, some at a time."""
         pending: list[tuple[str, np.ndarray, Graph]] = []
-        cells = 0
+        longest = states = 0
         for item in batch:
-            size = len(item[1]) * (len(item[2].pdf) + item[1].shape[1])
-            if pending and cells + size > _CELLS_AT_ONCE:
+            frames, width = item[1].shape
+            if pending and max(longest, frames) * (states + width) > _CELLS_AT_ONCE:
                 yield from self._align_together(pending)
-                pending, cells = [], 0
+                pending, longest, states = [], 0, 0
             pending.append(item)
-            cells += size
+            longest, states = max(longest, frames), states + width
         if pending:
             yield from self._align_together(pending)
 
     def _align_together(self, batch: list[tuple[str, np.ndarray, Graph]]) -> Iterator[tuple[str, Alignment | None]]:
-        paths = viterbi([(scores, graph) for _, scores, graph in batch], self.model.transitions.numpy())
+        paths = viterbi([(emissions, graph) for _, emissions, graph in batch], self.model.transitions.numpy())
         for (key, _, graph), path in zip(batch, paths, strict=True):
             yield key, None if path is None else self._alignment(graph, *path)
 
@@ -235,13 +253,16 @@ class Aligner:
                     words[-1] = (word, words[-1][1], words[-1][2] + length)
                 else:
                     words.append((word, start, length))
-        ids = np.concatenate(([NO_PHONE], graph.phone[places[starts]], [NO_PHONE])).tolist()
-        hmm_states = (states - np.searchsorted(graph.phone_of, places)).tolist()
-        triples = zip(ids, ids[1:], ids[2:], strict=False)
-        windows = [window for window, n in zip(triples, lengths, strict=True) for _ in range(n)]
-        left_by = np.append(graph.transition[arcs], graph.final_transition[states[-1]])
-        contexts = list(zip(windows, hmm_states, strict=True))
-        return Alignment(graph.pdf[states].astype(np.int32), phones, words, score, left_by, contexts)
+        ids = np.concatenate(([NO_PHONE], graph.phone[places[starts]], [NO_PHONE]))
+        return Alignment(
+            pdf_ids=graph.pdf[states].astype(np.int32),
+            phones=phones,
+            words=words,
+            log_likelihood=score,
+            transitions=np.append(graph.transition[arcs], graph.final_transition[states[-1]]),
+            windows=np.stack([ids[:-2], ids[1:-1], ids[2:]], axis=1),
+            hmm_states=states - np.searchsorted(graph.phone_of, places),
+        )
 
 
 def viterbi(
@@ -249,35 +270,31 @@ def viterbi(
 ) -> list[tuple[np.ndarray, np.ndarray, float] | None]:
     """Find the best path of each utterance.
 
-    :param batch: log-likelihoods ``(frames, pdfs)`` and graph of each.
+    :param batch: log-likelihoods ``(frames, states)`` and graph of each.
     :param transitions: the model's log-probabilities.
     :return: of each, states ``(frames,)``, arcs between them ``(frames - 1,)`` and the path's score; ``None`` where no
         path has that few frames.
     """
     order = sorted(range(len(batch)), key=lambda i: -len(batch[i][0]))  # those still running are always the first ones
-    scores = [batch[i][0] for i in order]
+    emissions = [batch[i][0] for i in order]
     graphs = [batch[i][1] for i in order]
-    frames = np.array([len(score) for score in scores])
+    frames = np.array([len(emission) for emission in emissions])
     first_state = np.cumsum([0, *(len(graph.pdf) for graph in graphs)])
     first_arc = np.cumsum([0, *(len(graph.target) for graph in graphs)])
     source = np.concatenate([graph.source + base for graph, base in zip(graphs, first_state, strict=False)])
     target = np.concatenate([graph.target + base for graph, base in zip(graphs, first_state, strict=False)])
     weight = np.concatenate([transitions[graph.transition] + graph.bonus for graph in graphs])
     segment = np.searchsorted(target, np.arange(first_state[-1] + 1))  # the arcs into each state lie together
-    pdfs = scores[0].shape[1]
-    flat = np.concatenate([score.ravel() for score in scores])
-    base = np.cumsum([0, *frames[:-1]]) * pdfs
-    emission = np.concatenate([graph.pdf + start for graph, start in zip(graphs, base, strict=True)])
-    best = np.full((frames.max(initial=1), first_state[-1]), -np.inf)
-    best[0] = np.concatenate([graph.initial for graph in graphs]) + flat[emission]
+    best = np.empty((max(frames.max(), 1), first_state[-1]))  # the emissions, then the score of the best path to there
+    for emission, here, there in zip(emissions, first_state, first_state[1:], strict=False):
+        best[: len(emission), here:there] = emission
+    best[0] += np.concatenate([graph.initial for graph in graphs])
     for frame in range(1, len(best)):
         running = int(np.searchsorted(-frames, -frame))  # utterances longer than frame
         states, arcs = first_state[running], first_arc[running]
-        reached = best[frame - 1, :].take(source[:arcs])
+        reached = best[frame - 1].take(source[:arcs])
         reached += weight[:arcs]
-        emission[:states] += pdfs
-        best[frame, :states] = np.maximum.reduceat(reached, segment[:states])
-        best[frame, :states] += flat.take(emission[:states])
+        best[frame, :states] += np.maximum.reduceat(reached, segment[:states])
     return _trace_back(order, graphs, frames, first_state, first_arc, source, weight, segment, best, transitions)
 
 
@@ -318,8 +335,8 @@ def _trace_back(
         states[:running, frame - 1] = current[:running]
     results: list[tuple[np.ndarray, np.ndarray, float] | None] = [None] * count
     for i, original in enumerate(order):
-        if np.isfinite(totals[i]):
-            n = frames[i]
+        n = frames[i]
+        if n and np.isfinite(totals[i]):
             results[original] = (states[i, :n] - first_state[i], arcs[i, : n - 1] - first_arc[i], float(totals[i]))
     return results
 
@@ -358,14 +375,13 @@ def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, 
     ids = [key for key in data.utterances if key in features]
     lengths = {key: data.utterances[key].end - data.utterances[key].start for key in ids}
 
-    def batch() -> Iterator[tuple[str, np.ndarray, Graph]]:
+    def batch() -> Iterator[tuple[str, Tensor, Graph]]:
         for key in tqdm(sorted(ids, key=lambda key: lengths[key]), desc="align", mininterval=2):
-            scores = model.log_likelihoods(gmm_input(features[key])).numpy()
-            yield key, scores, aligner.compile(data.utterances[key].words)
+            yield key, gmm_input(features[key]), aligner.compile(data.utterances[key].words)
 
     done: dict[str, Alignment] = {}
     failed = []
-    for key, alignment in aligner.align(batch()):
+    for key, alignment in aligner.align_features(batch()):
         if alignment is None:
             failed.append(key)
         else:

@@ -5,6 +5,8 @@ Shapes: P tied states (pdf-ids), G Gaussians over all of them, D dimensions. A p
 
 from __future__ import annotations
 
+import bisect
+import heapq
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +15,9 @@ import torch
 from torch import Tensor
 
 _LOG_2PI = math.log(2 * math.pi)
-_FRAMES_AT_ONCE = 512  # bounds the memory of the (frames, pdfs, Gaussians) block
+_FRAMES_AT_ONCE = 512  # bounds the memory of the (Gaussians, frames) block
+_BLOCK_RATIO = 1.5  # the largest over the smallest mixture of pdfs that are padded to one size
+_NEGLIGIBLE = -40.0  # exp of less is lost in a float32 sum with 1; and where exp underflows it is twenty times slower
 _SPLIT_STEP = 0.2  # standard deviations either way, as in HTK
 
 
@@ -57,50 +61,62 @@ class Gmm:
         return len(self.weights)
 
     @cached_property
-    def _quadratic(self) -> tuple[Tensor, Tensor]:
-        """Each Gaussian's log density times its weight as ``[x, x^2] @ A + b``: A (2D, G), b (G,)."""
+    def _quadratic(self) -> Tensor:
+        """Each Gaussian's log density times its weight as a row r: ``r @ [x, x^2, 1]``, ``(G + 1, 2D + 1)``.
+
+        The last row is that of an absent Gaussian: minus infinity.
+        """
         precisions = 1.0 / self.variances.double()
         means = self.means.double()
-        linear = torch.cat([means * precisions, -0.5 * precisions], dim=1).T
         constant = self.weights.double().log() - 0.5 * (
             self.variances.double().log().sum(1) + means.shape[1] * _LOG_2PI + (means**2 * precisions).sum(1)
         )
-        return linear.float(), constant.float()
+        rows = torch.cat([means * precisions, -0.5 * precisions, constant[:, None]], dim=1).float()
+        absent = torch.zeros(1, rows.shape[1])
+        absent[0, -1] = -math.inf
+        return torch.cat([rows, absent])
 
-    @cached_property
-    def _blocks(self) -> list[tuple[Tensor, Tensor, Tensor, int]]:
-        """Pdfs, their Gaussians' A and b, and how many a pdf: padded to the largest of a block.
+    def _blocks(self, pdfs: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Places in ``pdfs`` and the rows of these pdfs' Gaussians, ``(pdfs of the block, largest size)``.
 
         The pdfs are taken in order of size, so that a block's padding stays small.
         """
-        linear, constant = self._quadratic
-        starts = torch.cumsum(self.sizes, 0) - self.sizes
-        order = torch.argsort(self.sizes, stable=True)
-        blocks = []
-        for pdfs in torch.split(order, 64):
-            width = int(self.sizes[pdfs].max())
-            slots = torch.arange(width)
-            index = starts[pdfs, None] + slots
-            absent = slots >= self.sizes[pdfs, None]
-            index[absent] = 0
-            bias = constant[index].masked_fill(absent, -math.inf)
-            blocks.append((pdfs, linear[:, index.flatten()].contiguous(), bias.flatten(), width))
+        sizes, order = self.sizes[pdfs].sort(stable=True)
+        starts = (torch.cumsum(self.sizes, 0) - self.sizes)[pdfs[order]]
+        blocks, first, every = [], 0, sizes.tolist()
+        while first < len(every):
+            last = bisect.bisect_right(every, every[first] * _BLOCK_RATIO)
+            slots = torch.arange(every[last - 1])[:, None]
+            rows = torch.where(slots < sizes[first:last], starts[first:last] + slots, self.num_gaussians)
+            blocks.append((order[first:last], rows))
+            first = last
         return blocks
 
-    def log_likelihoods(self, features: Tensor) -> Tensor:
-        """Log density of every frame under every pdf: ``(frames, D)`` to ``(frames, P)``, float32."""
-        result = torch.empty(len(features), self.num_pdfs)
+    @cached_property
+    def _all_blocks(self) -> list[tuple[Tensor, Tensor]]:
+        return self._blocks(torch.arange(self.num_pdfs))
+
+    def log_likelihoods(self, features: Tensor, pdfs: Tensor | None = None) -> Tensor:
+        """Log density of every frame under every pdf, or those of ``pdfs`` alone.
+
+        :param features: ``(frames, D)``.
+        :param pdfs: pdf-ids ``(N,)``.
+        :return: float32 ``(frames, P)``, or ``(frames, N)`` in the order of ``pdfs``.
+        """
+        blocks = self._all_blocks if pdfs is None else self._blocks(pdfs)
+        result = torch.empty(self.num_pdfs if pdfs is None else len(pdfs), len(features))
+        matrices = [(places, self._quadratic[rows.flatten()], len(rows)) for places, rows in blocks]
         for first in range(0, len(features), _FRAMES_AT_ONCE):
-            x = features[first : first + _FRAMES_AT_ONCE]
-            augmented = torch.cat([x, x * x], dim=1)
-            for pdfs, matrix, bias, width in self._blocks:
-                scores = torch.addmm(bias, augmented, matrix).view(len(x), len(pdfs), width)
-                result[first : first + len(x), pdfs] = scores.logsumexp(2)
-        return result
+            augmented = _augment(features[first : first + _FRAMES_AT_ONCE]).T
+            for places, matrix, width in matrices:
+                scores = (matrix @ augmented).view(width, len(places), -1)
+                best = scores.amax(0)
+                total = scores.sub_(best).clamp_min_(_NEGLIGIBLE).exp_().sum(0)
+                result[places, first : first + augmented.shape[1]] = total.log_().add_(best)
+        return result.T
 
     def accumulate(self, features: Tensor, pdf_ids: Tensor) -> GmmStats:
         """E step: the statistics of frames ``(frames, D)`` whose pdfs ``(frames,)`` an alignment has given."""
-        linear, constant = self._quadratic
         dims = self.means.shape[1]
         stats = GmmStats(
             torch.zeros(self.num_gaussians, dtype=torch.float64),
@@ -109,22 +125,24 @@ class Gmm:
             0.0,
             len(features),
         )
-        ends = torch.cumsum(self.sizes, 0)
+        ends = torch.cumsum(self.sizes, 0).tolist()
         order = torch.argsort(pdf_ids, stable=True)
+        rows = _augment(features[order])
         counts = torch.bincount(pdf_ids, minlength=self.num_pdfs)
-        for pdf, frames in zip(range(self.num_pdfs), torch.split(order, counts.tolist()), strict=True):
-            if not len(frames):
+        for end, size, augmented in zip(ends, self.sizes.tolist(), torch.split(rows, counts.tolist()), strict=True):
+            if not len(augmented):
                 continue
-            mine = slice(int(ends[pdf] - self.sizes[pdf]), int(ends[pdf]))
-            x = features[frames]
-            augmented = torch.cat([x, x * x], dim=1)
-            scores = torch.addmm(constant[mine], augmented, linear[:, mine])
-            total = scores.logsumexp(1, keepdim=True)
-            sums = (scores - total).exp().T @ augmented
-            stats.occupancy[mine] += (scores - total).exp().sum(0, dtype=torch.float64)
-            stats.first[mine] += sums[:, :dims]
-            stats.second[mine] += sums[:, dims:]
-            stats.log_likelihood += float(total.sum(dtype=torch.float64))
+            mine = slice(end - size, end)
+            scores = augmented @ self._quadratic[mine].T
+            best = scores.amax(1, keepdim=True)
+            posteriors = scores.sub_(best).clamp_min_(_NEGLIGIBLE).exp_()
+            total = posteriors.sum(1, keepdim=True)
+            posteriors /= total
+            sums = (posteriors.T @ augmented).double()
+            stats.occupancy[mine] = sums[:, 2 * dims]
+            stats.first[mine] = sums[:, :dims]
+            stats.second[mine] = sums[:, dims : 2 * dims]
+            stats.log_likelihood += float((total.log() + best).sum(dtype=torch.float64))
         return stats
 
     def updated(self, stats: GmmStats, variance_floor: Tensor, min_occupancy: float) -> Gmm:
@@ -159,25 +177,29 @@ class Gmm:
         )
 
     def split(self, targets: Tensor) -> Gmm:
-        """Grow each pdf's mixture to ``targets`` (P,) Gaussians by splitting the heaviest one along its deviations."""
-        weights, means, variances, sizes = [], [], [], []
-        ends = torch.cumsum(self.sizes, 0)
-        for pdf in range(self.num_pdfs):
-            mine = slice(int(ends[pdf] - self.sizes[pdf]), int(ends[pdf]))
-            w, m, v = list(self.weights[mine]), list(self.means[mine]), list(self.variances[mine])
-            while len(w) < int(targets[pdf]):
-                heaviest = max(range(len(w)), key=lambda i: float(w[i]))
-                step = _SPLIT_STEP * v[heaviest].sqrt()
-                w[heaviest] = w[heaviest] / 2
-                w.append(w[heaviest])
-                m.append(m[heaviest] + step)
-                m[heaviest] = m[heaviest] - step
-                v.append(v[heaviest])
-            weights += w
-            means += m
-            variances += v
-            sizes.append(len(w))
-        return Gmm(torch.stack(weights), torch.stack(means), torch.stack(variances), torch.tensor(sizes))
+        """Grow each pdf's mixture to ``targets`` (P,) Gaussians by splitting the heaviest one along its deviations.
+
+        A Gaussian that is split again goes half as far, so that no two come to lie on each other.
+        """
+        weights: list[float] = []
+        origin: list[int] = []  # of each new Gaussian
+        offset: list[float] = []  # from its origin's mean, in standard deviations
+        start, old, sizes = 0, self.weights.tolist(), []
+        for size, target in zip(self.sizes.tolist(), targets.tolist(), strict=True):
+            mixture = [(-old[i], i, 0.0, _SPLIT_STEP) for i in range(start, start + size)]
+            heapq.heapify(mixture)
+            while len(mixture) < target:
+                weight, i, at, step = heapq.heappop(mixture)
+                heapq.heappush(mixture, (weight / 2, i, at - step, step / 2))
+                heapq.heappush(mixture, (weight / 2, i, at + step, step / 2))
+            mixture.sort(key=lambda part: part[1:])
+            weights += [-weight for weight, *_ in mixture]
+            origin += [i for _, i, *_ in mixture]
+            offset += [at for _, _, at, _ in mixture]
+            sizes.append(len(mixture))
+            start += size
+        means = self.means[origin] + torch.tensor(offset)[:, None] * self.variances[origin].sqrt()
+        return Gmm(torch.tensor(weights), means, self.variances[origin], torch.tensor(sizes))
 
     @staticmethod
     def single(stats: Tensor, variance_floor: Tensor) -> Gmm:
@@ -191,6 +213,11 @@ class Gmm:
         variances = torch.maximum(stats[:, 1 + dims :] / stats[:, :1] - means**2, variance_floor.double())
         ones = torch.ones(len(stats))
         return Gmm(ones, means.float(), variances.float(), ones.long())
+
+
+def _augment(features: Tensor) -> Tensor:
+    """``[x, x^2, 1]`` of each frame, ``(frames, 2D + 1)``."""
+    return torch.cat([features, features * features, torch.ones(len(features), 1)], dim=1)
 
 
 def split_targets(occupancy: Tensor, total: int, power: float, min_frames: float) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,13 +43,12 @@ class HmmModel:
     occupancy: Tensor  # (P,) float64: frames of each pdf in training
 
     def __post_init__(self) -> None:
+        self._silence = {self.phones[name] for name in self.silence_phones}
         self._first: dict[int, int] = {}  # phone id to its first transition
         count = 0
         for phone in sorted(self.phones.values()):
             self._first[phone] = count
             count += len(self.arcs(phone))
-        silence = {self.phones[name] for name in self.silence_phones}
-        assert silence <= set(self._first)
         self.num_transitions = count
 
     @property
@@ -61,15 +61,14 @@ class HmmModel:
         """Tied states."""
         return self.tree.num_pdfs
 
-    @property
+    @cached_property
     def num_states(self) -> dict[int, int]:
         """Emitting states of each phone id."""
         return {phone: num_states(self.arcs(phone)) for phone in self.phones.values()}
 
     def arcs(self, phone: int) -> tuple[Transition, ...]:
         """The topology's transitions of a phone id."""
-        silence = phone in {self.phones[name] for name in self.silence_phones}
-        return self.topology.silence if silence else self.topology.speech
+        return self.topology.silence if phone in self._silence else self.topology.speech
 
     def hmm(self, window: tuple[int, ...]) -> list[HmmArc]:
         """The HMM of a phone in context.

@@ -47,18 +47,25 @@ class Topology:
     def read(path: str | Path) -> Topology:
         """Read what :meth:`write` has written.
 
-        :raises RecipeError: where a state's probabilities do not sum to one, or a state cannot be left.
+        :raises RecipeError: where a state's probabilities do not sum to one, a state cannot be left, or a state is
+            missing.
         """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             topology = Topology(*(tuple(Transition(*arc) for arc in content[name]) for name in ("speech", "silence")))
-        except (ValueError, KeyError, TypeError) as error:
+            for name, transitions in (("speech", topology.speech), ("silence", topology.silence)):
+                for state in range(num_states(transitions)):
+                    leaving = [arc for arc in transitions if arc.source == state]
+                    total = sum(arc.probability for arc in leaving)
+                    if abs(total - 1) > 1e-6 or min(arc.probability for arc in leaving) <= 0:
+                        raise RecipeError(
+                            f"{path}: {name}: state {state}: expected positive probabilities that sum to 1, found "
+                            f"{[arc.probability for arc in leaving]}"
+                        )
+                    if all(arc.target == state for arc in leaving):
+                        raise RecipeError(f"{path}: {name}: state {state} is never left")
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise RecipeError(f"{path}: no topology ({error!r}); make it again with the stage 'lang'") from None
-        for name, transitions in (("speech", topology.speech), ("silence", topology.silence)):
-            for state in range(num_states(transitions)):
-                total = sum(arc.probability for arc in transitions if arc.source == state)
-                if abs(total - 1) > 1e-6:
-                    raise RecipeError(f"{path}: {name}: state {state}: probabilities sum to {total}, expected 1")
         return topology
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,19 +75,33 @@ class Trainer:
         self.log: list[dict[str, Any]] = []
 
     def equal_alignment(self, model: HmmModel) -> dict[str, Tensor]:
-        """Pdf-ids that give every state of an utterance's first pronunciations, silence around them, the same time."""
+        """Pdf-ids that give every state on a random path through an utterance's words the same time.
+
+        The path takes each optional silence and each pronunciation by its probability, as Kaldi's does: silence forced
+        to the edges of utterances that have none there would learn speech. The dice fall by the utterance's id.
+        Utterances with fewer frames than states are left out.
+        """
         silence = self.lang.phones[self.lang.optional_silence]
         alignments = {}
         for key, words in self.words.items():
-            spoken = [self.lang.phones[name] for word in words for name in self.lang.pronunciations(word)[0][1]]
-            pdfs = [
-                model.tree.pdf((phone,), state)
-                for phone in [silence, *spoken, silence]
-                for state in range(model.num_states[phone])
-            ]
+            dice = random.Random(key)
+            path: list[int] = []
+            for variants in [[], *(self.lang.pronunciations(word) for word in words)]:
+                if variants:
+                    probabilities, spelled = zip(*variants, strict=True)
+                    path += [self.lang.phones[name] for name in dice.choices(spelled, probabilities)[0]]
+                if dice.random() < self.lang.silence_probability:
+                    path.append(silence)
+            pdfs = [model.tree.pdf((phone,), state) for phone in path or [silence] for state in range(model.num_states[phone])]
             frames = len(self.features[key])
             if frames >= len(pdfs):
                 alignments[key] = torch.tensor(pdfs)[torch.arange(frames) * len(pdfs) // frames]
+        check_share(
+            len(self.words) - len(alignments),
+            len(self.words),
+            sorted(set(self.words) - set(alignments)),
+            "are too short for an equal alignment",
+        )
         return alignments
 
     def align(self, model: HmmModel, graphs: Mapping[str, Graph]) -> dict[str, Alignment]:
@@ -95,11 +110,8 @@ class Trainer:
         :raises RecipeError: where more than 5 % have too few frames.
         """
         aligner = Aligner(model, self.lang)
-        batch = (
-            (key, model.log_likelihoods(features).numpy(), graphs[key])
-            for key, features in tqdm(self.features.items(), desc="align", mininterval=2)
-        )
-        alignments = dict(aligner.align(batch))
+        batch = ((key, features, graphs[key]) for key, features in tqdm(self.features.items(), desc="align", mininterval=2))
+        alignments = dict(aligner.align_features(batch))
         failed = [key for key, alignment in alignments.items() if alignment is None]
         check_share(len(failed), len(alignments), failed, "are too short for their words")
         return {key: alignment for key, alignment in alignments.items() if alignment is not None}
@@ -112,6 +124,28 @@ class Trainer:
         parts = zip(features.split(_FRAMES_AT_ONCE), pdfs.split(_FRAMES_AT_ONCE), strict=True)
         first, *rest = (gmm.accumulate(x, pdf) for x, pdf in parts)
         return sum(rest, first)
+
+    def accumulate_contexts(self, alignments: Mapping[str, Alignment]) -> tuple[dict[str, Tensor], dict[Context, np.ndarray]]:
+        """Statistics of one Gaussian for every context that the alignments have: jobs' results add up by context.
+
+        :return: of each utterance, each frame's place among the contexts ``(frames,)``; of each context in order,
+            count, sum and sum of squares ``(1 + 2 D,)``.
+        """
+        keys = list(alignments)
+        rows = np.concatenate(
+            [
+                np.column_stack([np.repeat(a.windows, [n for *_, n in a.phones], axis=0), a.hmm_states])
+                for a in alignments.values()
+            ]
+        )
+        base = rows.max() + 1
+        codes = ((rows[:, 0] * base + rows[:, 1]) * base + rows[:, 2]) * base + rows[:, 3]  # one number a context
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        contexts = [(tuple(row[:3]), row[3]) for row in rows[first].tolist()]
+        places = torch.from_numpy(inverse)
+        stats = context_stats(torch.cat([self.features[key] for key in keys]), places, len(contexts))
+        index = dict(zip(keys, places.split([len(self.features[key]) for key in keys]), strict=True))
+        return index, dict(zip(contexts, stats.numpy(), strict=True))
 
     def train(self, model: HmmModel, pdf_ids: dict[str, Tensor], conf: StageConf) -> HmmModel:
         """Iterate from a first alignment; the log keeps a line an iteration."""
@@ -169,20 +203,16 @@ def train_tri(trainer: Trainer, before: HmmModel, conf: TriphoneConf) -> HmmMode
     """Build a tree on the alignments of the model ``before`` and train its pdfs, from one Gaussian each."""
     aligner = Aligner(before, trainer.lang)
     alignments = trainer.align(before, {key: aligner.compile(words) for key, words in trainer.words.items()})
-    places: dict[Context, int] = {}
-    index = {
-        key: torch.tensor([places.setdefault(context, len(places)) for context in alignment.contexts])
-        for key, alignment in alignments.items()
-    }
-    frames = torch.cat([trainer.features[key] for key in index])
-    stats = context_stats(frames, torch.cat(list(index.values())), len(places))
-    tree = triphone_tree(dict(zip(places, stats.numpy(), strict=True)), before, conf, trainer.variance_floor.min())
-    pdf_of = torch.tensor([tree.pdf(window, state) for window, state in places])
-    pooled = torch.zeros(tree.num_pdfs, stats.shape[1], dtype=torch.float64).index_add_(0, pdf_of, stats)
+    index, stats = trainer.accumulate_contexts(alignments)
+    contexts = list(stats)
+    tree = triphone_tree(stats, before, conf, trainer.variance_floor.min())
+    pdf_of = torch.tensor([tree.pdf(window, state) for window, state in contexts])
+    pooled = torch.zeros(tree.num_pdfs, 1 + 2 * len(trainer.variance_floor), dtype=torch.float64)
+    pooled.index_add_(0, pdf_of, torch.from_numpy(np.stack(list(stats.values()))))
     model = _new_model(trainer.lang, tree, Gmm.single(pooled, trainer.variance_floor))
     model.transitions = before.transitions.clone()
     model.occupancy = pooled[:, 0].clone()
-    return trainer.train(model, {key: pdf_of[contexts] for key, contexts in index.items()}, conf)
+    return trainer.train(model, {key: pdf_of[places] for key, places in index.items()}, conf)
 
 
 def triphone_tree(stats: Mapping[Context, np.ndarray], model: HmmModel, conf: TriphoneConf, variance_floor: Tensor) -> Tree:
