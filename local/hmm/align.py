@@ -4,13 +4,15 @@
     python -m local.hmm.align --join ali/0 ali/1 ... --data D --out ali
 
 An utterance's graph holds every pronunciation of its words and optional silence around them. Viterbi runs over the
-states of many graphs laid end to end, a frame of each at a step. There is no beam, so none is too narrow: an utterance
-fails only where it has fewer frames than its shortest path.
+states of many graphs laid end to end, a frame of each at a step, and only the mixtures that a graph needs are evaluated.
+There is no beam, so none is too narrow: an utterance fails only where it has fewer frames than its shortest path.
+Beam search (kaldi-decoder) on the same graphs is no faster: benchmarks/align.py measures both.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
@@ -270,75 +272,72 @@ def viterbi(
 ) -> list[tuple[np.ndarray, np.ndarray, float] | None]:
     """Find the best path of each utterance.
 
+    The graphs lie end to end, their states in order of the number of arcs that lead there, most first: then the k-th
+    arcs lead to a leading stretch of the states, and a frame is a handful of vector operations over all graphs.
+    Utterances that are over run on to the longest one's end; nobody looks at what they do there.
+
     :param batch: log-likelihoods ``(frames, states)`` and graph of each.
     :param transitions: the model's log-probabilities.
     :return: of each, states ``(frames,)``, arcs between them ``(frames - 1,)`` and the path's score; ``None`` where no
         path has that few frames.
     """
-    order = sorted(range(len(batch)), key=lambda i: -len(batch[i][0]))  # those still running are always the first ones
-    emissions = [batch[i][0] for i in order]
-    graphs = [batch[i][1] for i in order]
-    frames = np.array([len(emission) for emission in emissions])
+    graphs = [graph for _, graph in batch]
+    frames = np.array([len(emissions) for emissions, _ in batch])
     first_state = np.cumsum([0, *(len(graph.pdf) for graph in graphs)])
     first_arc = np.cumsum([0, *(len(graph.target) for graph in graphs)])
-    source = np.concatenate([graph.source + base for graph, base in zip(graphs, first_state, strict=False)])
     target = np.concatenate([graph.target + base for graph, base in zip(graphs, first_state, strict=False)])
+    source = np.concatenate([graph.source + base for graph, base in zip(graphs, first_state, strict=False)])
     weight = np.concatenate([transitions[graph.transition] + graph.bonus for graph in graphs])
-    segment = np.searchsorted(target, np.arange(first_state[-1] + 1))  # the arcs into each state lie together
-    best = np.empty((max(frames.max(), 1), first_state[-1]))  # the emissions, then the score of the best path to there
-    for emission, here, there in zip(emissions, first_state, first_state[1:], strict=False):
-        best[: len(emission), here:there] = emission
-    best[0] += np.concatenate([graph.initial for graph in graphs])
-    for frame in range(1, len(best)):
-        running = int(np.searchsorted(-frames, -frame))  # utterances longer than frame
-        states, arcs = first_state[running], first_arc[running]
-        reached = best[frame - 1].take(source[:arcs])
-        reached += weight[:arcs]
-        best[frame, :states] += np.maximum.reduceat(reached, segment[:states])
-    return _trace_back(order, graphs, frames, first_state, first_arc, source, weight, segment, best, transitions)
+    degree = np.bincount(target, minlength=first_state[-1])
+    order = np.argsort(-degree, kind="stable")  # the state at each place
+    place = np.argsort(order)  # the place of each state
+    first_into = (np.cumsum(degree) - degree)[order]
+    arc = first_into[:, None] + np.minimum(np.arange(degree.max()), degree[order, None] - 1)  # (places, most arcs)
+    source = place[source]
+    ranks = []  # sources and weights of the places' k-th arcs
+    for rank in range(arc.shape[1]):
+        kth = arc[: np.count_nonzero(degree > rank), rank]
+        ranks.append((source[kth], weight[kth]))
 
+    best = np.zeros((frames.max(initial=1), len(order)))  # the emissions; then the score of the best path to there
+    for (emissions, _), here, there in zip(batch, first_state, first_state[1:], strict=False):
+        best[: len(emissions), place[here:there]] = emissions
+    best[0, place] += np.concatenate([graph.initial for graph in graphs])
+    for before, now in itertools.pairwise(best):
+        (sources, weights), *more = ranks
+        reached = before.take(sources)
+        reached += weights
+        for sources, weights in more:
+            others = before.take(sources)
+            others += weights
+            np.maximum(reached[: len(others)], others, out=reached[: len(others)])
+        now += reached
 
-def _trace_back(
-    order: list[int],
-    graphs: list[Graph],
-    frames: np.ndarray,
-    first_state: np.ndarray,
-    first_arc: np.ndarray,
-    source: np.ndarray,
-    weight: np.ndarray,
-    segment: np.ndarray,
-    best: np.ndarray,
-    transitions: np.ndarray,
-) -> list[tuple[np.ndarray, np.ndarray, float] | None]:
-    """From the end of every utterance back to its start, all at once, by asking again which arc was the best."""
+    # from every utterance's end back to its start, all at once, asking again which arc was the best
     count = len(graphs)
     current = np.zeros(count, dtype=np.int64)
-    totals = np.zeros(count)
+    totals = np.full(count, -np.inf)
     for i, graph in enumerate(graphs):
-        mine = slice(first_state[i], first_state[i + 1])
-        ends = best[frames[i] - 1, mine] + graph.final + transitions[graph.final_transition]
-        current[i] = first_state[i] + int(np.argmax(ends))
-        totals[i] = ends.max()
-    states = np.zeros((count, len(best)), dtype=np.int64)
-    arcs = np.zeros((count, len(best)), dtype=np.int64)
-    degree = np.diff(segment)
-    slots = np.arange(degree.max())
-    states[np.arange(count), frames - 1] = current
+        if frames[i]:
+            mine = place[first_state[i] : first_state[i + 1]]
+            ends = best[frames[i] - 1, mine] + graph.final + transitions[graph.final_transition]
+            current[i], totals[i] = mine[ends.argmax()], ends.max()
+    places = np.empty((len(best), count), dtype=np.int64)
+    arcs = np.empty((len(best), count), dtype=np.int64)
+    places[-1] = current
     for frame in range(len(best) - 1, 0, -1):
-        running = int(np.searchsorted(-frames, -frame))
-        here = current[:running]
-        into = segment[here][:, None] + np.minimum(slots, degree[here][:, None] - 1)
-        options = best[frame - 1].take(source.take(into)) + weight.take(into)
-        chosen = np.take_along_axis(into, options.argmax(1)[:, None], 1)[:, 0]
-        arcs[:running, frame - 1] = chosen
-        current[:running] = source[chosen]
-        states[:running, frame - 1] = current[:running]
-    results: list[tuple[np.ndarray, np.ndarray, float] | None] = [None] * count
-    for i, original in enumerate(order):
-        n = frames[i]
-        if n and np.isfinite(totals[i]):
-            results[original] = (states[i, :n] - first_state[i], arcs[i, : n - 1] - first_arc[i], float(totals[i]))
-    return results
+        into = arc[current]
+        choice = (best[frame - 1].take(source.take(into)) + weight.take(into)).argmax(1)
+        arcs[frame] = into[np.arange(count), choice]
+        current = np.where(frame < frames, source[arcs[frame]], current)
+        places[frame - 1] = current
+    states = order[places]
+    return [
+        (states[: frames[i], i] - first_state[i], arcs[1 : frames[i], i] - first_arc[i], float(totals[i]))
+        if np.isfinite(totals[i])
+        else None
+        for i in range(count)
+    ]
 
 
 def read_inputs(data: DataDir, feats: Path) -> FeatureSet:

@@ -186,7 +186,15 @@ def context_stats(frames: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def train_mono(trainer: Trainer, conf: StageConf) -> HmmModel:
-    """Flat start: every pdf begins as the overall Gaussian, every utterance cut evenly."""
+    """Flat start: every pdf begins as the overall Gaussian, every utterance cut evenly.
+
+    :raises RecipeError: where the first iteration is to realign: equal pdfs would only undo the even cut.
+    """
+    if 1 in conf.realign:
+        raise RecipeError(
+            "gmm.mono.realign: the first iteration learns from the even cut, before that all pdfs are the same; "
+            "realign from iteration 2 on"
+        )
     lang = trainer.lang
     silence = set(lang.silence_phones)
     states = {

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from local.cli import RecipeError
+
 LEFT, RIGHT = 0, 2  # positions of the context in a window (left, centre, right)
 NO_PHONE = 0  # beyond the utterance's edge
 
@@ -159,7 +161,13 @@ def build_tree(
     :param states: the number of HMM states of every phone, seen or not.
     :param unsplit: phones whose roots stay leaves (silence).
     :param min_count: frames that each side of a split must have.
+    :raises RecipeError: where there are more roots than ``max_leaves``.
     """
+    if max_leaves < sum(states.values()):
+        raise RecipeError(
+            f"gmm.tri.leaves: the phones have {sum(states.values())} HMM states, each at least a leaf of the tree; "
+            f"found {max_leaves}"
+        )
     dims = len(next(iter(stats.values())))
     by_root: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for window, state in sorted(stats):

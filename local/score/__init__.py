@@ -1,0 +1,1 @@
+"""Scoring as NIST's hubscr.pl does it: mapping rules, time-mediated segments, weighted alignment, counts."""

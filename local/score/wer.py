@@ -1,0 +1,140 @@
+"""The error counts of a hypothesis file against a reference file: all of it, by label, by side."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from local.cli import RecipeError
+from local.score.align import Counts, Pair, align
+from local.score.glm import Glm
+from local.score.nist import Segment, Word, cleaned, read_ctm, read_stm
+
+_RESAMPLES = 2000
+_SEED = 1
+
+
+@dataclass
+class Line:
+    """A reference segment, or a gap between two (no text), and its alignment."""
+
+    segment: Segment
+    pairs: list[Pair]
+    counts: Counts
+
+
+@dataclass
+class Result:
+    """Every segment's alignment, and what a reader should be told."""
+
+    lines: list[Line]
+    labels: dict[str, str]  # the reference's labels and their names
+    silent_sides: list[str] = field(default_factory=list)  # of the reference, without a hypothesis word
+
+    def total(self, label: str | None = None) -> Counts:
+        """The sum over the segments of a label, or over all."""
+        return sum((line.counts for line in self.lines if label is None or label in line.segment.labels), Counts())
+
+    def sides(self, label: str | None = None) -> dict[str, Counts]:
+        """The sums by conversation side."""
+        sides: dict[str, Counts] = {}
+        for line in self.lines:
+            if label is None or label in line.segment.labels:
+                key = f"{line.segment.file} {line.segment.side}"
+                sides[key] = sides.get(key, Counts()) + line.counts
+        return sides
+
+    def interval(self, label: str | None = None) -> tuple[float, float]:
+        """A 95 % interval of the error rate (percent) by drawing the conversation sides anew (bootstrap)."""
+        table = np.array([(counts.errors, counts.words) for counts in self.sides(label).values()], dtype=float)
+        if not len(table) or not table[:, 1].sum():
+            return float("nan"), float("nan")
+        draws = np.random.default_rng(_SEED).integers(len(table), size=(_RESAMPLES, len(table)))
+        errors, words = table[draws].sum(1).T
+        low, high = np.percentile(100 * errors / np.maximum(words, 1), [2.5, 97.5])
+        return float(low), float(high)
+
+
+class Reference:
+    """An stm and a glm, filtered once, to score any number of hypotheses against."""
+
+    def __init__(self, stm: Path, glm: Path) -> None:
+        self.path = stm
+        self.segments, self.labels = read_stm(stm)
+        self.glm = Glm(glm)
+        self.sides: dict[tuple[str, str], list[Segment]] = {}
+        for segment in self.segments:
+            self.sides.setdefault((segment.file, segment.side), []).append(segment)
+
+    def score(self, ctm: Path) -> Result:
+        """Score a ctm.
+
+        :raises RecipeError: for a file or side that the reference does not have.
+        """
+        words: dict[tuple[str, str], list[Word]] = {side: [] for side in self.sides}
+        for word in cleaned(read_ctm(ctm)):
+            if (word.file, word.side) not in words:
+                raise RecipeError(
+                    f"{ctm}: {word.file} {word.side} is not in {self.path}, whose sides are like "
+                    f"{' '.join(next(iter(self.sides)))}; was another set decoded, or are channels named 1 and 2?"
+                )
+            words[word.file, word.side].append(word)
+        lines: list[Line] = []
+        for side, segments in self.sides.items():
+            for segment, mine in assign(segments, words[side]):
+                if not segment.ignored:
+                    lines.append(self._align(segment, mine))
+        silent = [f"{file} {side}" for (file, side), mine in words.items() if not mine and self._speaks(file, side)]
+        return Result(lines, self.labels, silent)
+
+    def _align(self, segment: Segment, words: Sequence[Word]) -> Line:
+        reference = _tokens(self.glm.reference(segment.text))
+        hypothesis = [token for word in words for token in _tokens(self.glm.hypothesis(word.text))]
+        counts, pairs = align(reference, hypothesis)
+        return Line(segment, pairs, counts)
+
+    def _speaks(self, file: str, side: str) -> bool:
+        return any(segment.text and not segment.ignored for segment in self.sides[file, side])
+
+
+def assign(segments: Sequence[Segment], words: Sequence[Word]) -> list[tuple[Segment, list[Word]]]:
+    """Give each word to the segment its middle lies in; words of a gap get a segment without text, all insertions.
+
+    What comes before the first segment belongs to it, what comes after the last to that.
+    """
+    shares: list[tuple[Segment, list[Word]]] = []
+    place = 0
+    for number, segment in enumerate(segments):
+        if number and place < len(words) and words[place].middle < segment.start:
+            before = segments[number - 1]
+            gap = Segment(segment.file, segment.side, before.speaker, before.end, segment.start, before.labels, "")
+            shares.append((gap, []))
+            while place < len(words) and words[place].middle < segment.start:
+                shares[-1][1].append(words[place])
+                place += 1
+        shares.append((segment, []))
+        last = number == len(segments) - 1
+        while place < len(words) and (last or words[place].middle < segment.end):
+            shares[-1][1].append(words[place])
+            place += 1
+    return shares
+
+
+def _tokens(text: str) -> list[str]:
+    for mark in "{}/":
+        text = text.replace(mark, f" {mark} ")
+    return text.split()
+
+
+def warn(result: Result, ctm: Path) -> None:
+    """Say which sides of the reference have no hypothesis word at all."""
+    if result.silent_sides:
+        print(
+            f"warning: {ctm}: {len(result.silent_sides)} sides of the reference have no hypothesis word, all of theirs "
+            f"count as deleted: {', '.join(result.silent_sides[:5])}",
+            file=sys.stderr,
+        )
