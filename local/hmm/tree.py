@@ -22,6 +22,7 @@ NO_PHONE = 0  # beyond the utterance's edge
 Context = tuple[tuple[int, ...], int]  # window of phone ids, HMM state
 
 _LOG_2PI = math.log(2 * math.pi)
+_ROUNDING = 1e-6  # to undo the last split costs what it gained: rounding must not decide
 
 
 def gaussian_log_likelihood(stats: np.ndarray, variance_floor: float) -> np.ndarray:
@@ -258,7 +259,7 @@ def _numbered(
             loss = own[:, None] + own[None] - gaussian_log_likelihood(matrix[:, None] + matrix[None], variance_floor)
             loss[np.tril_indices(len(groups))] = np.inf
             first, second = (int(i) for i in np.unravel_index(np.argmin(loss), loss.shape))
-            if loss[first, second] >= max_loss:
+            if loss[first, second] >= max_loss * (1 - _ROUNDING):
                 break
             nodes, sums = groups.pop(second)
             groups[first] = groups[first][0] + nodes, groups[first][1] + sums

@@ -160,7 +160,7 @@ def test_growing_keeps_every_pdfs_weight_and_mean(growth: list[tuple[int, int]],
 
 def test_shares_of_the_gaussians() -> None:
     occupancy = torch.tensor([16.0, 81.0, 0.0], dtype=torch.float64)
-    assert split_targets(occupancy, 50, 0.25, 1.0).tolist() == [19, 29, 1]  # 2 : 3 of 50, a pittance for the third
+    assert split_targets(occupancy, 50, 0.25, 0.5).tolist() == [19, 29, 1]  # 2 : 3 of 50, a pittance for the third
     assert split_targets(occupancy, 50, 0.25, 10.0).tolist() == [1, 8, 1]  # ten frames a Gaussian
     assert split_targets(occupancy + 900, 30, 0.0, 1.0).tolist() == [10, 10, 10]
 

@@ -1,0 +1,312 @@
+"""What came of a run: RESULTS.md, report.html with pictures, and wer.txt.
+
+    python -m local.report --exp exp/swbd/mini --systems tri allreduce adpsgd-random --strategies allreduce adpsgd-random \\
+        --synthetic --out exp/swbd/mini/report
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import html
+import io
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from local.cli import RecipeError, run
+from local.files import write_text
+
+Table = list[list[str]]  # a row of headings, then the rows
+
+_SETS = ("train", "train_dev", "eval2000")
+_NAMES = {"all": "all", "sw": "SWB", "en": "CH"}
+_INK, _GRID = "#24292f", "#d9dee3"
+_COLOURS = ("#0b6bcb", "#d1495b", "#2e8b57", "#8a5fbf")
+
+
+def _json(path: Path) -> Any:
+    if not path.exists():
+        raise RecipeError(f"{path}: no such file; run the stages before the report")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def wer_table(exp: Path, systems: Sequence[str]) -> Table:
+    """Error rates and counts of every system on Hub5'00, by set."""
+    rows: Table = [["system", "set", "WER %", "95 % interval", "N", "corr", "sub", "del", "ins", "scale", "penalty", "sclite"]]
+    for system in systems:
+        scores, best = _json(exp / "score" / system / "eval2000" / "wer.json"), _json(exp / "decode" / system / "best.json")
+        for label, name in _NAMES.items():
+            if label not in scores:
+                continue
+            s = scores[label]
+            rows.append(
+                [
+                    f"{system} (GMM)" if system == "tri" else system,
+                    name,
+                    f"{s['wer']:.1f}",
+                    f"{s['low']:.1f} - {s['high']:.1f}",
+                    *(str(s[key]) for key in ("N", "corr", "sub", "del", "ins")),
+                    f"{best['acoustic_scale']:g}",
+                    f"{best['insertion_penalty']:g}",
+                    "same" if scores["sctk"] else "not installed",
+                ]
+            )
+    return rows
+
+
+def data_table(exp: Path) -> Table:
+    """What every set holds."""
+    rows: Table = [["set", "calls", "sides", "utterances", "words", "hours", "dropped"]]
+    for name in _SETS:
+        s = _json(exp / "data" / name / "stats.json")
+        dropped = ", ".join(f"{count} {reason}" for reason, count in s["dropped"].items() if count) or "none"
+        rows.append([name, *(str(s[key]) for key in ("calls", "sides", "utterances", "words")), f"{s['hours']:.2f}", dropped])
+    return rows
+
+
+def model_table(exp: Path) -> Table:
+    """Lexicon, language model, graph."""
+    lm, graph = _json(exp / "lm" / "stats.json"), _json(exp / "graph" / "tri" / "HCLG.json")
+    oov = (exp / "dict" / "oov_words.txt").read_text(encoding="utf-8").split()
+    rows: Table = [["part", "figures"]]
+    rows.append(["words of the training text in no dictionary", f"{len(oov) // 2}: {' '.join(oov[::2][:12]) or 'none'}"])
+    rows += [[f"language model: {key}", _short(value)] for key, value in lm.items()]
+    rows += [[f"decoding graph: {key}", _short(value)] for key, value in graph.items()]
+    return rows
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{_short(item)} {key.replace('_', ' ')}" for key, item in value.items())
+    if isinstance(value, list):
+        return " / ".join(map(_short, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def training_table(exp: Path, strategies: Sequence[str]) -> Table:
+    """How each strategy's training ended, and how fast it was."""
+    rows: Table = [
+        [
+            "strategy",
+            "epochs",
+            "held-out loss",
+            "frame accuracy %",
+            "subsequences/s",
+            "claimed by learner",
+            "consensus distance",
+        ]
+    ]
+    for name in strategies:
+        history = _json_lines(exp / "train" / name / "history.jsonl")
+        last = history[-1]
+        speed = sum(line["samples"] for line in history) / sum(line["seconds"] for line in history)
+        rows.append(
+            [
+                name,
+                str(last["epoch"]),
+                f"{last['heldout_loss']:.3f}",
+                f"{100 * last['heldout_accuracy']:.1f}",
+                f"{speed:.0f}",
+                " / ".join(map(str, last["claimed"])),
+                f"{last['consensus_distance']:.2g}",
+            ]
+        )
+    return rows
+
+
+def time_table(exp: Path) -> Table:
+    """Wall-clock, processor time and peak memory of every stage, summed over its jobs (Snakemake's benchmarks)."""
+    stages: dict[str, list[float]] = {}
+    for path in sorted((exp / "benchmarks").glob("*.tsv")):
+        with open(path, encoding="utf-8") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                sums = stages.setdefault(path.stem.split("-")[0], [0, 0.0, 0.0, 0.0])
+                sums[0] += 1
+                sums[1] += float(row["s"])
+                sums[2] += _number(row["cpu_time"])
+                sums[3] = max(sums[3], _number(row["max_rss"]))
+    order = ["corpus", "data", "lang", "feats", "align", "egs", "train", "graph", "decode", "score"]
+    rows: Table = [["stage", "jobs", "seconds", "processor seconds", "peak MB"]]
+    for stage in sorted(stages, key=lambda name: order.index(name) if name in order else len(order)):
+        jobs, wall, cpu, memory = stages[stage]
+        rows.append([stage, f"{jobs:.0f}", f"{wall:.1f}", f"{cpu:.1f}", f"{memory:.0f}"])
+    return rows
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # a job too short to be measured
+        return 0.0
+
+
+def _picture(draw: Callable[[Axes], None], title: str, x: str, y: str) -> str:
+    """An SVG picture of one diagram."""
+    figure, axes = plt.subplots(figsize=(5.4, 3.3))
+    draw(axes)
+    axes.set_title(title, fontsize=11, loc="left", color=_INK)
+    axes.set_xlabel(x, fontsize=9)
+    axes.set_ylabel(y, fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.grid(color=_GRID, linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8, frameon=False)
+    figure.tight_layout()
+    content = io.StringIO()
+    figure.savefig(content, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    text = content.getvalue()
+    return text[text.index("<svg") :]
+
+
+def pictures(exp: Path, systems: Sequence[str], strategies: Sequence[str], times: Table) -> list[str]:
+    """Error rates, held-out loss and accuracy, GMM likelihoods, time by stage."""
+    histories = {name: _json_lines(exp / "train" / name / "history.jsonl") for name in strategies}
+    curves = {stage: _json_lines(exp / "align" / stage / "log.jsonl") for stage in ("mono", "tri")}
+
+    def rates(axes: Axes) -> None:
+        labels = [label for label in ("sw", "en") if label in _json(exp / "score" / systems[0] / "eval2000" / "wer.json")]
+        width = 0.8 / max(len(labels), 1)
+        for place, label in enumerate(labels):
+            scores = [_json(exp / "score" / system / "eval2000" / "wer.json")[label] for system in systems]
+            at = [number + (place - (len(labels) - 1) / 2) * width for number in range(len(systems))]
+            spread = [[s["wer"] - s["low"] for s in scores], [s["high"] - s["wer"] for s in scores]]
+            axes.bar(at, [s["wer"] for s in scores], width * 0.92, color=_COLOURS[place], label=_NAMES[label])
+            axes.errorbar(at, [s["wer"] for s in scores], yerr=spread, fmt="none", ecolor=_INK, elinewidth=0.8, capsize=2)
+        axes.set_xticks(range(len(systems)), systems)
+
+    def history(key: str, factor: float = 1) -> Callable[[Axes], None]:
+        def draw(axes: Axes) -> None:
+            for (name, lines), colour in zip(histories.items(), _COLOURS, strict=False):
+                epochs = [line["epoch"] for line in lines]
+                axes.plot(epochs, [factor * line[key] for line in lines], "o-", ms=3, lw=1.4, color=colour, label=name)
+
+        return draw
+
+    def likelihoods(axes: Axes) -> None:
+        for (stage, lines), colour in zip(curves.items(), _COLOURS, strict=False):
+            values = [line["log_likelihood_per_frame"] for line in lines]
+            axes.plot([line["iteration"] for line in lines], values, "o-", ms=3, lw=1.4, color=colour, label=stage)
+
+    def stage_times(axes: Axes) -> None:
+        rows = times[1:][::-1]
+        axes.barh([row[0] for row in rows], [float(row[2]) for row in rows], color=_COLOURS[0])
+
+    return [
+        _picture(rates, "Word error rate, Hub5'00", "", "WER %, 95 % interval over sides"),
+        _picture(history("heldout_loss"), "Held-out loss of the averaged model", "epoch", "cross-entropy, nats a frame"),
+        _picture(history("heldout_accuracy", 100), "Frames classified right", "epoch", "% of held-out frames"),
+        _picture(likelihoods, "GMM training", "iteration", "log-likelihood a frame"),
+        _picture(stage_times, "Where the time went", "seconds, summed over jobs", ""),
+    ]
+
+
+def _markdown(table: Table) -> str:
+    head, *rows = table
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in lines)
+
+
+def _html(table: Table) -> str:
+    def cell(kind: str, text: str) -> str:
+        numeric = text.replace(".", "").replace("-", "").replace(" ", "").isdigit()
+        return f"<{kind}{' class=n' if numeric else ''}>{html.escape(text)}</{kind}>"
+
+    head, *rows = table
+    body = "".join(f"<tr>{''.join(cell('td', text) for text in row)}</tr>" for row in rows)
+    return f"<div class=scroll><table><tr>{''.join(cell('th', text) for text in head)}</tr>{body}</table></div>"
+
+
+def plain(table: Table) -> str:
+    """The table in columns of characters."""
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]]) + "\n"
+
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; color: #24292f; background: #f6f8fa; margin: 0; }
+main { max-width: 1160px; margin: 0 auto; padding: 28px 24px 60px; }
+h1 { font-size: 25px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 34px 0 10px; }
+.sub { color: #57606a; margin: 0 0 6px; }
+.note { background: #fff8e1; border-left: 4px solid #e0a800; padding: 9px 14px; margin: 16px 0; border-radius: 4px; }
+.scroll { overflow-x: auto; background: #fff; border: 1px solid #d9dee3; border-radius: 8px; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: 7px 12px; text-align: left; border-bottom: 1px solid #eceff2; white-space: nowrap; font-size: 14px; }
+td:last-child { white-space: normal; } th { background: #f0f3f6; font-weight: 600; } tr:last-child td { border-bottom: 0; }
+.n { text-align: right; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 16px; }
+.pictures div { background: #fff; border: 1px solid #d9dee3; border-radius: 8px; padding: 8px; }
+.pictures svg { width: 100%; height: auto; }
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--exp", type=Path, required=True)
+    parser.add_argument("--systems", nargs="+", required=True)
+    parser.add_argument("--strategies", nargs="+", required=True)
+    parser.add_argument("--synthetic", action="store_true", help="say that the speech was made by a machine")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    exp = arguments.exp
+    wer, times = wer_table(exp, arguments.systems), time_table(exp)
+    tables = {
+        "Word error rates": wer,
+        "Training": training_table(exp, arguments.strategies),
+        "Data": data_table(exp),
+        "Lexicon, language model, graph": model_table(exp),
+        "Time by stage": times,
+    }
+    today, commit = datetime.date.today().isoformat(), _commit()
+    about = f"{today}, commit {commit}, {platform.machine()} with {_cores()} cores, Python {platform.python_version()}"
+    warning = "Synthetic speech: these numbers show that the recipe works. They say nothing of telephone speech."
+    note = warning if arguments.synthetic else ""
+    drawn = pictures(exp, arguments.systems, arguments.strategies, times)
+    sections = "".join(f"\n## {title}\n\n{_markdown(table)}" for title, table in tables.items())
+    results = f"# Results: {exp.name}\n\n{about}\n" + (f"\n**{note}**\n" if note else "") + sections
+    rest = "".join(f"<h2>{title}</h2>{_html(table)}" for title, table in list(tables.items())[1:])
+    page = (
+        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{html.escape(exp.name)}: results</title><style>{_STYLE}</style><main><h1>Results: {html.escape(exp.name)}</h1>"
+        f"<p class=sub>{html.escape(about)}</p>{f'<p class=note>{note}</p>' if note else ''}"
+        f"<h2>Word error rates</h2>{_html(wer)}<h2>Pictures</h2><div class=pictures>"
+        f"{''.join(f'<div>{picture}</div>' for picture in drawn)}</div>{rest}</main></html>\n"
+    )
+    write_text(arguments.out / "RESULTS.md", results)
+    write_text(arguments.out / "wer.txt", (f"{note}\n\n" if note else "") + plain(wer))
+    write_text(arguments.out / "report.html", page)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _commit() -> str:
+    folder = Path(__file__).resolve().parent
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    run(main)
