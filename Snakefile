@@ -37,10 +37,7 @@ EXP = f"{config['exp']}/{config['corpus']}"
 SETS = ["train", "train_dev", "eval2000"]
 SYSTEMS = ["tri", *config["strategies"]]  # the GMM, and the network trained with each strategy
 
-# Jobs find this interpreter and these modules, and end when this process does.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-os.environ["PYTHONPATH"] = str(ROOT)
-os.environ[cli.RUN_PID] = str(os.getpid())
+recipe.prepare_environment(ROOT)
 
 
 wildcard_constraints:

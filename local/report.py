@@ -227,13 +227,17 @@ def _markdown(table: Table) -> str:
 
 
 def _html(table: Table) -> str:
-    def cell(kind: str, text: str) -> str:
-        numeric = text.replace(".", "").replace("-", "").replace(" ", "").isdigit()
-        return f"<{kind}{' class=n' if numeric else ''}>{html.escape(text)}</{kind}>"
-
     head, *rows = table
-    body = "".join(f"<tr>{''.join(cell('td', text) for text in row)}</tr>" for row in rows)
-    return f"<div class=scroll><table><tr>{''.join(cell('th', text) for text in head)}</tr>{body}</table></div>"
+    numeric = [bool(rows) and all(set(row[column]) <= set("0123456789.- ") for row in rows) for column in range(len(head))]
+
+    def line(kind: str, row: list[str]) -> str:
+        cells = (
+            f"<{kind}{' class=n' if right else ''}>{html.escape(text)}</{kind}>"
+            for text, right in zip(row, numeric, strict=True)
+        )
+        return f"<tr>{''.join(cells)}</tr>"
+
+    return f"<div class=scroll><table>{line('th', head)}{''.join(line('td', row) for row in rows)}</table></div>"
 
 
 def plain(table: Table) -> str:
@@ -254,7 +258,7 @@ h1 { font-size: 25px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 34px 0 10
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: 7px 12px; text-align: left; border-bottom: 1px solid #eceff2; white-space: nowrap; font-size: 14px; }
 td:last-child { white-space: normal; } th { background: #f0f3f6; font-weight: 600; } tr:last-child td { border-bottom: 0; }
-.n { text-align: right; }
+th.n, td.n { text-align: right; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 16px; }
 .pictures div { background: #fff; border: 1px solid #d9dee3; border-radius: 8px; padding: 8px; }
 .pictures svg { width: 100%; height: auto; }

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -13,7 +14,7 @@ from typing import IO, Any
 import jsonschema
 import yaml
 
-from local.cli import RecipeError, nearest
+from local.cli import RUN_PID, RecipeError, nearest
 
 PRESET = "preset"
 
@@ -98,6 +99,13 @@ def check_corpora(config: Mapping[str, Any]) -> None:
 def as_json(section: Any) -> str:
     """A section of the configuration as the one argument that a stage's command line takes."""
     return json.dumps(section, sort_keys=True)
+
+
+def prepare_environment(root: Path) -> None:
+    """Let jobs find this interpreter and the modules below ``root``, and end when this process does."""
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    os.environ["PYTHONPATH"] = str(root)
+    os.environ[RUN_PID] = str(os.getpid())
 
 
 _held: list[IO[str]] = []  # open as long as the process lives, and so is the lock

@@ -400,7 +400,7 @@ def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, 
     frames = sum(len(alignment.pdf_ids) for alignment in done.values())
     stats = {
         "utterances": len(done),
-        "failed": failed,
+        "failed": sorted(failed),
         "frames": frames,
         "log_likelihood": sum(alignment.log_likelihood for alignment in done.values()),
     }

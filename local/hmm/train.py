@@ -80,6 +80,8 @@ class Trainer:
         The path takes each optional silence and each pronunciation by its probability, as Kaldi's does: silence forced
         to the edges of utterances that have none there would learn speech. The dice fall by the utterance's id.
         Utterances with fewer frames than states are left out.
+
+        :raises RecipeError: where that leaves none.
         """
         silence = self.lang.phones[self.lang.optional_silence]
         alignments = {}
@@ -96,12 +98,8 @@ class Trainer:
             frames = len(self.features[key])
             if frames >= len(pdfs):
                 alignments[key] = torch.tensor(pdfs)[torch.arange(frames) * len(pdfs) // frames]
-        check_share(
-            len(self.words) - len(alignments),
-            len(self.words),
-            sorted(set(self.words) - set(alignments)),
-            "are too short for an equal alignment",
-        )
+        if not alignments:
+            raise RecipeError("no utterance has as many frames as its words have HMM states: are the times in seconds?")
         return alignments
 
     def align(self, model: HmmModel, graphs: Mapping[str, Graph]) -> dict[str, Alignment]:

@@ -1,0 +1,230 @@
+"""Training and alignment by their command lines, on speech whose words' times are known."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from local.cli import RecipeError
+from local.datadir import DataDir
+from local.files import read_archive
+from local.hmm import align, train
+from local.hmm.model import HmmModel
+from local.hmm.train import Trainer
+from local.lexicon import Lang
+from tests.hmm.planted import MONO, TRI, PlantedCorpus, random_model
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> PlantedCorpus:
+    return PlantedCorpus(tmp_path_factory.mktemp("planted"))
+
+
+@pytest.fixture(scope="module")
+def trained(corpus: PlantedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stages ``mono`` and ``tri``."""
+    out = tmp_path_factory.mktemp("align")
+    train.main(["mono", *corpus.arguments(out / "mono", MONO)])
+    train.main(["tri", "--model", str(out / "mono" / "model.pt"), *corpus.arguments(out / "tri", TRI)])
+    return out
+
+
+def align_main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["align", *map(str, arguments)])
+    align.main()
+
+
+def align_set(corpus: PlantedCorpus, model: Path, out: Path, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    for job in range(jobs):
+        where = ("--model", model, "--data", corpus.data, "--feats", corpus.feats, "--lang", corpus.lang)
+        align_main(monkeypatch, *where, "--job", job, "--jobs", jobs, "--out", out / str(job))
+    parts = [out / str(job) for job in range(jobs)]
+    align_main(monkeypatch, "--join", *parts, "--data", corpus.data, "--out", out)
+
+
+def read_log(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def word_errors(corpus: PlantedCorpus, ctm: Path) -> np.ndarray:
+    """Frames between found and true starts and ends, ``(words, 2)``."""
+    data, found = DataDir.read(corpus.data), {}
+    for line in ctm.read_text().splitlines():
+        file, side, start, duration, word = line.split()
+        found.setdefault(f"{file}-{side}", []).append((float(start), float(duration), word))
+    errors = []
+    for key, words in corpus.words.items():
+        utterance = data.utterances[key]
+        inside = [w for w in sorted(found[utterance.recording]) if utterance.start <= w[0] < utterance.end]
+        assert [word for *_, word in inside] == list(utterance.words)
+        for (start, duration, _), (_, first, frames) in zip(inside, words, strict=True):
+            errors.append((round((start - utterance.start) * 100) - first, round(duration * 100) - frames))
+    return np.array(errors)
+
+
+@pytest.mark.parametrize("stage", ["mono", "tri"])
+def test_words_are_found_where_they_are(
+    corpus: PlantedCorpus, trained: Path, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    align_set(corpus, trained / stage / "model.pt", tmp_path, monkeypatch, jobs=2)
+    errors = np.abs(word_errors(corpus, tmp_path / "words.ctm"))
+    assert np.mean(errors <= 2) >= 0.95
+    alignment = read_archive(tmp_path / "ali.scp", expected=corpus.words)
+    model = HmmModel.load(trained / stage / "model.pt")
+    for key in corpus.words:
+        assert alignment[key].dtype == np.int32
+        assert len(alignment[key]) == corpus.frames[key]
+        assert 0 <= alignment[key].min() <= alignment[key].max() < model.num_pdfs
+    stats = json.loads((tmp_path / "stats.json").read_text())
+    assert (stats["utterances"], stats["failed"], stats["frames"]) == (60, [], sum(corpus.frames.values()))
+    phones = [line.split() for line in (tmp_path / "phones.ctm").read_text().splitlines()]
+    assert sum(float(duration) for *_, duration, _ in phones) == pytest.approx(sum(corpus.frames.values()) / 100)
+
+
+def test_context_raises_the_likelihood(trained: Path) -> None:
+    mono, tri = (read_log(trained / stage / "log.jsonl") for stage in ("mono", "tri"))
+    assert mono[-1]["log_likelihood_per_frame"] > mono[0]["log_likelihood_per_frame"]
+    assert tri[-1]["log_likelihood_per_frame"] > mono[-1]["log_likelihood_per_frame"]
+    assert [line["iteration"] for line in mono] == list(range(1, 13))
+    assert [line["iteration"] for line in mono if line["realigned"]] == MONO["realign"]
+    assert all(line["frames"] == mono[0]["frames"] for line in mono + tri)
+    assert mono[-1]["gaussians"] <= MONO["gaussians"]
+    model = HmmModel.load(trained / "tri" / "model.pt")
+    assert 14 + 5 < model.num_pdfs <= TRI["leaves"]
+
+
+def test_without_growth_or_realignment_no_iteration_lowers_the_likelihood(corpus: PlantedCorpus, tmp_path: Path) -> None:
+    train.main(["mono", *corpus.arguments(tmp_path, {**MONO, "realign": [2], "grow_until": 4})])
+    found = [line["log_likelihood_per_frame"] for line in read_log(tmp_path / "log.jsonl")][4:]
+    assert np.all(np.diff(found) >= -1e-5)
+
+
+def test_occupancy_and_transitions_are_the_alignments(corpus: PlantedCorpus, trained: Path) -> None:
+    model = HmmModel.load(trained / "tri" / "model.pt")
+    assert float(model.occupancy.sum()) == sum(corpus.frames.values())
+    for phone in model.phones.values():
+        arcs = model.hmm((0, phone, 0))
+        for state in range(model.num_states[phone]):
+            total = sum(np.exp(arc.log_prob) for arc in arcs if arc.source == state)
+            assert total == pytest.approx(1)
+
+
+def test_the_same_again(corpus: PlantedCorpus, trained: Path, tmp_path: Path) -> None:
+    train.main(["mono", *corpus.arguments(tmp_path, MONO)])
+    assert (tmp_path / "log.jsonl").read_text() == (trained / "mono" / "log.jsonl").read_text()
+    one, other = (HmmModel.load(folder / "model.pt") for folder in (tmp_path, trained / "mono"))
+    assert torch.equal(one.gmm.means, other.gmm.means)
+    assert torch.equal(one.transitions, other.transitions)
+
+
+def test_jobs_align_as_one(corpus: PlantedCorpus, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = trained / "tri" / "model.pt"
+    align_set(corpus, model, tmp_path / "one", monkeypatch, jobs=1)
+    align_set(corpus, model, tmp_path / "three", monkeypatch, jobs=3)
+    one, three = (read_archive(tmp_path / name / "ali.scp") for name in ("one", "three"))
+    assert sorted(one) == sorted(three)
+    assert all(np.array_equal(one[key], three[key]) for key in one)
+
+
+def test_the_shortest_utterances_are_the_subset(corpus: PlantedCorpus) -> None:
+    trainer = Trainer(Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats, 10)
+    longest = max(corpus.frames[key] for key in trainer.words)
+    assert len(trainer.words) == 10
+    assert all(corpus.frames[key] >= longest for key in set(corpus.words) - set(trainer.words))
+
+
+def test_an_equal_alignment_gives_every_state_its_share(corpus: PlantedCorpus) -> None:
+    trainer = Trainer(Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats, None)
+    model = random_model(trainer.lang, 1, seed=0, dims=5)
+    names = {model.tree.pdf((phone,), 0): name for name, phone in model.phones.items()}
+    paths = {}
+    for key, pdfs in trainer.equal_alignment(model).items():
+        assert len(pdfs) == corpus.frames[key]
+        runs = np.diff(np.flatnonzero(np.diff(pdfs.numpy(), prepend=-1, append=-1)))
+        assert runs.max() - runs.min() <= 1
+        paths[key] = [names[pdf] for pdf in torch.unique_consecutive(pdfs).tolist() if pdf in names]
+    silences = [path.count("sil") for path in paths.values()]
+    chances = [len(trainer.words[key]) + 1 for key in paths]
+    assert sum(silences) == pytest.approx(0.5 * sum(chances), rel=0.25)  # in half of the places where it may be
+    spoken = {" ".join(name for name in path if name != "sil") for path in paths.values()}
+    assert any("a c" in path for path in spoken)  # the rarer pronunciation too
+    assert any("a b c" in path for path in spoken)
+
+
+def test_contexts_statistics_are_sums_over_their_frames(corpus: PlantedCorpus, trained: Path) -> None:
+    lang = Lang.read(corpus.lang)
+    trainer = Trainer(lang, DataDir.read(corpus.data), corpus.feats, 12)
+    model = HmmModel.load(trained / "mono" / "model.pt")
+    aligner = align.Aligner(model, lang)
+    alignments = trainer.align(model, {key: aligner.compile(words) for key, words in trainer.words.items()})
+    index, stats = trainer.accumulate_contexts(alignments)
+    expected: dict = {}
+    for key, alignment in alignments.items():
+        windows = [
+            tuple(window)
+            for window, (_, _, n) in zip(alignment.windows.tolist(), alignment.phones, strict=True)
+            for _ in range(n)
+        ]
+        for x, window, state in zip(trainer.features[key].double(), windows, alignment.hmm_states.tolist(), strict=True):
+            row = torch.cat([torch.ones(1), x, x * x])
+            expected[window, state] = expected.get((window, state), 0) + row
+    assert set(stats) == set(expected)
+    for context, row in expected.items():
+        np.testing.assert_allclose(stats[context], row.numpy(), rtol=1e-5, atol=1e-4)
+    contexts = list(stats)
+    key = next(iter(alignments))
+    assert [contexts[place][1] for place in index[key].tolist()] == alignments[key].hmm_states.tolist()
+
+
+@pytest.mark.parametrize("too_short", [2, 6])
+def test_utterances_too_short_for_their_words(
+    corpus: PlantedCorpus, trained: Path, too_short: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = PlantedCorpus(tmp_path / "broken")
+    features = {key: np.array(matrix) for key, matrix in read_archive(broken.feats / "mfcc.scp").items()}
+    cut = sorted(features)[:too_short]
+    broken.write_features({key: matrix[:2] if key in cut else matrix for key, matrix in features.items()})
+    model = trained / "tri" / "model.pt"
+    if too_short > 0.05 * len(features):
+        with pytest.raises(RecipeError, match=f"{too_short} of 60 utterances are too short"):
+            align_set(broken, model, tmp_path / "ali", monkeypatch, jobs=1)
+        assert not list((tmp_path / "ali").rglob("*")) or not (tmp_path / "ali" / "ali.scp").exists()
+    else:
+        align_set(broken, model, tmp_path / "ali", monkeypatch, jobs=1)
+        assert json.loads((tmp_path / "ali" / "stats.json").read_text())["failed"] == cut
+        assert len(read_archive(tmp_path / "ali" / "ali.scp")) == 60 - too_short
+
+
+@pytest.mark.parametrize(
+    ("stage", "conf", "message"),
+    [
+        ("mono", {**MONO, "realign": [1, 2]}, "realign from iteration 2"),
+        ("mono", {**MONO, "iterationz": 3}, "did you mean 'iterations'"),
+        ("tri", TRI, "--model is needed"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(corpus: PlantedCorpus, tmp_path: Path, stage: str, conf: dict, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        train.main([stage, *corpus.arguments(tmp_path / "out", conf)])
+    assert not (tmp_path / "out").exists()
+
+
+def test_fewer_leaves_than_states_are_refused(corpus: PlantedCorpus, trained: Path, tmp_path: Path) -> None:
+    model = str(trained / "mono" / "model.pt")
+    with pytest.raises(RecipeError, match="leaves"):
+        train.main(["tri", "--model", model, *corpus.arguments(tmp_path / "out", {**TRI, "leaves": 5})])
+
+
+def test_alignment_without_its_inputs_is_refused(corpus: PlantedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError, match="needed to align"):
+        align_main(monkeypatch, "--data", corpus.data, "--out", "nowhere")
