@@ -50,7 +50,10 @@ class Strategy(ABC):
 
     @abstractmethod
     def step(self, optimizer: Optimizer, samples: int) -> None:
-        """Combine and apply: the gradients of ``samples`` samples, a mean over them, lie in the flat model."""
+        """Combine and apply: the gradients of ``samples`` samples, a mean over them, lie in the flat model.
+
+        With no samples the learner takes part in exchanges, and its optimizer is left alone.
+        """
 
     def drain(self) -> None:  # noqa: B027
         """Come to rest at the end of an epoch, when what others still need of this learner is given."""
@@ -76,11 +79,13 @@ class Allreduce(Strategy):
             torch.mul(gradients, samples, out=message[:-1])
             message[-1] = samples
             dist.all_reduce(message)
-            torch.div(message[:-1], message[-1], out=gradients)
+            samples = int(message[-1])
+            torch.div(message[:-1], max(samples, 1), out=gradients)
             self.waited = time.perf_counter() - began
             self.mixing += self.waited
             self.rounds += 1
-        optimizer.step()
+        if samples:
+            optimizer.step()
 
 
 class RingAveraging(Strategy):
@@ -128,7 +133,8 @@ class RingAveraging(Strategy):
 
     def step(self, optimizer: Optimizer, samples: int) -> None:
         if self.world.size == 1:
-            optimizer.step()
+            if samples:
+                optimizer.step()
             return
         if self._failure:
             raise AdpsgdError(self._failure)
@@ -137,7 +143,8 @@ class RingAveraging(Strategy):
         began = time.perf_counter()
         with self._lock:
             self.waited = time.perf_counter() - began
-            optimizer.step()
+            if samples:
+                optimizer.step()
             self._merge()
             self._news += 1
 
