@@ -44,32 +44,38 @@ Arc = tuple[int, str]  # the node it comes from, the word ("" for none)
 
 
 def network(tokens: Sequence[str]) -> list[list[Arc]]:
-    """The arcs into each node of a text; node 0 is the start, the last one the end."""
+    """The arcs into each node of a text; node 0 is the start, the last one the end. Alternatives may nest."""
     arcs: list[list[Arc]] = [[]]
-    place = 0
-    while place < len(tokens):
-        if tokens[place] != "{":
-            arcs.append([(len(arcs) - 1, tokens[place])])
-            place += 1
-            continue
-        end = tokens.index("}", place)
-        start, variants, variant = len(arcs) - 1, [], []
-        for token in [*tokens[place + 1 : end], "/"]:
-            if token == "/":
-                variants.append(["" if word == "@" else word for word in variant])
-                variant = []
-            else:
-                variant.append(token)
-        entries: list[Arc] = []
-        for words in variants:
-            before = start
-            for word in words[:-1]:
-                arcs.append([(before, word)])
-                before = len(arcs) - 1
-            entries.append((before, words[-1] if words else ""))
-        arcs.append(entries)
-        place = end + 1
+    _sequence(tokens, 0, 0, arcs)
     return arcs
+
+
+def _sequence(tokens: Sequence[str], place: int, node: int, arcs: list[list[Arc]]) -> tuple[int, int]:
+    """Lay out tokens behind ``node`` up to a ``/``, a ``}`` or the end; return that place and the last node."""
+    while place < len(tokens) and tokens[place] not in ("/", "}"):
+        if tokens[place] == "{":
+            place, node = _choice(tokens, place + 1, node, arcs)
+        else:
+            arcs.append([(node, "" if tokens[place] == "@" else tokens[place])])
+            place, node = place + 1, len(arcs) - 1
+    return place, node
+
+
+def _choice(tokens: Sequence[str], place: int, node: int, arcs: list[list[Arc]]) -> tuple[int, int]:
+    """Lay out alternatives behind ``node`` up to their ``}``; return the place behind it and the node where they meet."""
+    meeting: list[Arc] = []
+    while True:
+        place, end = _sequence(tokens, place, node, arcs)
+        if end == node:
+            meeting.append((node, ""))
+        else:  # the last words lead straight to the meeting place; their own is left without an entry
+            meeting += arcs[end]
+            arcs[end] = []
+        if tokens[place] == "}":
+            break
+        place += 1
+    arcs.append(meeting)
+    return place + 1, len(arcs) - 1
 
 
 def matches(reference: str, hypothesis: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from local.cli import RecipeError
 
-_CONTEXT = re.compile(r"/\s*(?:\[([^\]]*)\])?\s*__\s*(?:\[([^\]]*)\])?\s*$")
+_CONTEXT = re.compile(r"/\s*(?:\[([^\]]*)\])?\s*__[^\[]*(?:\[([^\]]*)\])?\s*$")
 _SECTION = re.compile(r'^;;\s+INPUT_DEPENDENT_APPLICATION\s*=\s*"([^"]*)"')
 _BRACKETED = re.compile(r"^\[(.*)\]$")
 

@@ -112,7 +112,7 @@ def read_ctm(path: Path) -> list[Word]:
             raise RecipeError(
                 f"{path}:{number}: expected 'file side start duration word [confidence]', found {line[:80]!r}"
             ) from None
-    return sorted(words, key=lambda w: (w.file, w.side, w.start))
+    return _sorted(words)
 
 
 _FILLERS = frozenset(["uh", "um", "eh", "mm", "hm", "ah", "huh", "ha", "er", "oof", "hee", "ach", "eee", "ew"])
@@ -131,4 +131,8 @@ def cleaned(words: list[Word]) -> list[Word]:
         pieces = re.sub(r"\._(?=\w)", ". ", word.text).split()
         share = word.duration / len(pieces)
         kept += [Word(word.file, word.side, word.start + i * share, share, piece) for i, piece in enumerate(pieces)]
-    return kept
+    return _sorted(kept)
+
+
+def _sorted(words: list[Word]) -> list[Word]:
+    return sorted(words, key=lambda word: (word.file, word.side, word.start))

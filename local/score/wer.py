@@ -20,7 +20,7 @@ _SEED = 1
 
 @dataclass
 class Line:
-    """A reference segment, or a gap between two (no text), and its alignment."""
+    """A reference segment and its alignment."""
 
     segment: Segment
     pairs: list[Pair]
@@ -68,21 +68,25 @@ class Reference:
         self.glm = Glm(glm)
         self.sides: dict[tuple[str, str], list[Segment]] = {}
         for segment in self.segments:
-            self.sides.setdefault((segment.file, segment.side), []).append(segment)
+            self.sides.setdefault(_key(segment), []).append(segment)
 
     def score(self, ctm: Path) -> Result:
-        """Score a ctm.
+        """Score a ctm, cleaned.
 
         :raises RecipeError: for a file or side that the reference does not have.
         """
+        return self.score_words(cleaned(read_ctm(ctm)))
+
+    def score_words(self, hypothesis: Sequence[Word]) -> Result:
+        """Score words as they are, sorted by side and time."""
         words: dict[tuple[str, str], list[Word]] = {side: [] for side in self.sides}
-        for word in cleaned(read_ctm(ctm)):
-            if (word.file, word.side) not in words:
+        for word in hypothesis:
+            if _key(word) not in words:
                 raise RecipeError(
-                    f"{ctm}: {word.file} {word.side} is not in {self.path}, whose sides are like "
-                    f"{' '.join(next(iter(self.sides)))}; was another set decoded, or are channels named 1 and 2?"
+                    f"hypothesis: {word.file} {word.side} is not in {self.path}, whose sides are like "
+                    f"{self.segments[0].file} {self.segments[0].side}; was another set decoded, or are channels named 1 and 2?"
                 )
-            words[word.file, word.side].append(word)
+            words[_key(word)] += self._filtered(word)
         lines: list[Line] = []
         for side, segments in self.sides.items():
             for segment, mine in assign(segments, words[side]):
@@ -91,9 +95,19 @@ class Reference:
         silent = [f"{file} {side}" for (file, side), mine in words.items() if not mine and self._speaks(file, side)]
         return Result(lines, self.labels, silent)
 
+    def _filtered(self, word: Word) -> list[Word]:
+        """The word after the glm: the pieces it was split into share its time; alternatives stay together."""
+        text = self.glm.hypothesis(word.text)
+        pieces = [text] if "{" in text else text.split()
+        share = word.duration / max(len(pieces), 1)
+        return [
+            Word(word.file, word.side, round(word.start + share * place, 3), round(share, 3), piece)
+            for place, piece in enumerate(pieces)
+        ]
+
     def _align(self, segment: Segment, words: Sequence[Word]) -> Line:
         reference = _tokens(self.glm.reference(segment.text))
-        hypothesis = [token for word in words for token in _tokens(self.glm.hypothesis(word.text))]
+        hypothesis = [token for word in words for token in _tokens(word.text)]
         counts, pairs = align(reference, hypothesis)
         return Line(segment, pairs, counts)
 
@@ -102,26 +116,22 @@ class Reference:
 
 
 def assign(segments: Sequence[Segment], words: Sequence[Word]) -> list[tuple[Segment, list[Word]]]:
-    """Give each word to the segment its middle lies in; words of a gap get a segment without text, all insertions.
+    """Give each word to the first segment that ends behind the word's middle; words behind the last one belong to that.
 
-    What comes before the first segment belongs to it, what comes after the last to that.
+    So a word in a gap goes to the segment after it, where it is an insertion or fills a place, as it does in sclite.
     """
-    shares: list[tuple[Segment, list[Word]]] = []
+    shares: list[tuple[Segment, list[Word]]] = [(segment, []) for segment in segments]
     place = 0
-    for number, segment in enumerate(segments):
-        if number and place < len(words) and words[place].middle < segment.start:
-            before = segments[number - 1]
-            gap = Segment(segment.file, segment.side, before.speaker, before.end, segment.start, before.labels, "")
-            shares.append((gap, []))
-            while place < len(words) and words[place].middle < segment.start:
-                shares[-1][1].append(words[place])
-                place += 1
-        shares.append((segment, []))
-        last = number == len(segments) - 1
-        while place < len(words) and (last or words[place].middle < segment.end):
-            shares[-1][1].append(words[place])
+    for word in words:
+        while place < len(segments) - 1 and word.middle >= segments[place].end:
             place += 1
+        shares[place][1].append(word)
     return shares
+
+
+def _key(item: Segment | Word) -> tuple[str, str]:
+    """The side it lies on; case does not count."""
+    return item.file.lower(), item.side.lower()
 
 
 def _tokens(text: str) -> list[str]:
