@@ -28,9 +28,10 @@ _SPHERE_MAGIC = b"NIST_1A"
 class AudioInfo(NamedTuple):
     """Length, rate (Hz) and number of channels of a file."""
 
-    num_samples: int
+    num_samples: int  # of a channel
     sample_rate: int
     channels: int
+    summed: bool = False  # the header counts the samples of all channels together, as Switchboard's release 1 does
 
 
 def info(path: str | Path) -> AudioInfo:
@@ -42,7 +43,8 @@ def info(path: str | Path) -> AudioInfo:
     if _is_sphere(path):
         header, size = _sphere_header(path)
         num_samples = _sphere_samples(path, header, size)
-        found = AudioInfo(num_samples, header.sample_rate, header.channel_count)
+        summed = num_samples != header.sample_count
+        found = AudioInfo(num_samples, header.sample_rate, header.channel_count, summed)
     else:
         try:
             other = soundfile.info(str(path))

@@ -438,6 +438,7 @@ def main() -> None:
     parser.add_argument("--join", type=Path, nargs="+", metavar="PART")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the operations are small; jobs run side by side instead
     data = DataDir.read(arguments.data)
     if arguments.join:
         join(arguments.join, data, arguments.out)

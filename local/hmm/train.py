@@ -258,6 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--conf", required=True, help="JSON of StageConf or TriphoneConf")
     options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # the operations are small: more threads would wait for each other
     lang, data = Lang.read(options.lang), DataDir.read(options.data)
     if options.stage == "mono":
         conf = parse_conf(StageConf, options.conf)

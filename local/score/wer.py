@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -96,14 +96,19 @@ class Reference:
         return Result(lines, self.labels, silent)
 
     def _filtered(self, word: Word) -> list[Word]:
-        """The word after the glm: the pieces it was split into share its time; alternatives stay together."""
+        """The word after the glm: the pieces it was split into share its time.
+
+        Alternatives stay together, at the time of the last one's last piece: by that sclite gives them to a segment.
+        """
         text = self.glm.hypothesis(word.text)
-        pieces = [text] if "{" in text else text.split()
+        together = "{" in text
+        pieces = text.rpartition("/")[2].replace("}", " ").split() if together else text.split()
         share = word.duration / max(len(pieces), 1)
-        return [
+        placed = [
             Word(word.file, word.side, round(word.start + share * place, 3), round(share, 3), piece)
             for place, piece in enumerate(pieces)
         ]
+        return [replace(placed[-1], text=text)] if together else placed
 
     def _align(self, segment: Segment, words: Sequence[Word]) -> Line:
         reference = _tokens(self.glm.reference(segment.text))

@@ -109,12 +109,14 @@ def prepare(audio_root: Path, transcript_root: Path) -> tuple[DataDir, Counter[s
         )
     if silent := sorted(set(calls) - {call for call, _ in transcripts}):
         print(f"warning: {len(silent)} calls have audio but no transcript: {silent[:10]}", file=sys.stderr)
+    sound = {call: audio.info(calls[call]) for call in tqdm(sorted({call for call, _ in transcripts}), desc="headers")}
+    _check_counting(sound, calls)
     recordings: dict[str, Recording] = {}
     utterances: dict[str, Utterance] = {}
     dropped: Counter[str] = Counter()
     spoken = 0
     for (call, side), path in tqdm(transcripts.items(), desc="swbd1", mininterval=2):
-        found = audio.info(calls[call])
+        found = sound[call]
         channel = _SIDES.index(side)
         if channel >= found.channels:
             raise RecipeError(
@@ -159,6 +161,19 @@ def prepare(audio_root: Path, transcript_root: Path) -> tuple[DataDir, Counter[s
     data = DataDir(recordings, utterances)
     _compare_with_the_known(len(calls), len(utterances))
     return data, dropped
+
+
+def _check_counting(sound: dict[str, audio.AudioInfo], calls: dict[str, Path]) -> None:
+    """Tell release 1, whose headers all count both channels together, from a file that was cut in half.
+
+    :raises RecipeError: where only some of the files hold half of what their header promises.
+    """
+    halves = [call for call, found in sound.items() if found.summed]
+    if halves and len(halves) < len(sound):
+        raise RecipeError(
+            f"{calls[halves[0]]}: cut short: the data hold half of what the header promises ({len(halves)} of {len(sound)} "
+            "calls are so; in release 1 all would be); copy it again"
+        )
 
 
 def _compare_with_the_known(calls: int, utterances: int) -> None:

@@ -133,7 +133,7 @@ def _random_text(rng: random.Random, vocabulary: list[str], least: int) -> str:
 
 def test_random_sides_score_as_hubscr_scores_them(sctk: Path, tmp_path: Path) -> None:
     """Fragments, optional words, alternatives, contractions, gaps, a missing side: 250 sides in one file."""
-    rng = random.Random(8)
+    rng = random.Random(3)
     plain = ["A", "B", "C", "D", "WE", "WENT", "HE'S", "OKAY", "UH-HUH", "GONNA", "WELL-KNOWN", "HE", "IS"]
     marked = [*plain, *plain, "(A)", "(WE-)", "WE-", "-ENT", "{ A / B C }", "{ A / @ }", "(A B)", "(%HESITATION)", "U. S."]
     spoken = [word.lower() for word in [*plain, "u._s.", "uh", "we-", "[noise]", "mhm", "ok"]]
