@@ -23,6 +23,15 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(target.parent.iterdir()) == [target]
 
 
+def test_what_a_killed_process_left_goes_with_the_next_writing(tmp_path: Path) -> None:
+    (tmp_path / ".a.txt.123.tmp").write_text("half")
+    (tmp_path / ".d.123.tmp").mkdir()
+    write_text(tmp_path / "a.txt", "whole")
+    with atomic_dir(tmp_path / "d"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "d"]
+
+
 def test_a_folder_takes_the_place_of_the_old_one_only_when_done(tmp_path: Path) -> None:
     target = tmp_path / "d"
     with atomic_dir(target) as temporary:

@@ -15,7 +15,6 @@ rule mono:
         f"{EXP}/benchmarks/align-mono.tsv"
     conda:
         "../environment.yaml"
-    threads: 2
     params:
         conf=recipe.as_json(config["gmm"]["mono"]),
         feats=subpath(input.feats, parent=True),
@@ -40,7 +39,6 @@ rule tri:
         f"{EXP}/benchmarks/align-tri.tsv"
     conda:
         "../environment.yaml"
-    threads: 2
     params:
         conf=recipe.as_json(config["gmm"]["tri"]),
         feats=subpath(input.feats, parent=True),

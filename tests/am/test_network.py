@@ -1,0 +1,118 @@
+"""The frame store, the paper's model size, and what training leaves for decoding."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from local.am.egs import FRAMES, NO_TARGET, FrameStore, paired
+from local.am.model import AcousticModel, AmConf
+from local.am.scorer import NetworkScorer
+from local.cli import RecipeError
+from local.features import add_deltas
+
+
+def _store(lengths: list[int], pdfs: int = 5, dims: int = 4, seed: int = 0) -> FrameStore:
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(pdfs, size=sum(lengths)).astype(np.int32)
+    means = np.random.default_rng(9).normal(size=(pdfs, dims))
+    features = (means[targets] + 0.3 * rng.normal(size=(len(targets), dims))).astype(np.float16)
+    return FrameStore(features, targets, np.cumsum([0, *lengths]), pdfs)
+
+
+def _save(store: FrameStore, folder: Path) -> Path:
+    folder.mkdir()
+    for name in ("features", "targets", "bounds"):
+        np.save(folder / f"{name}.npy", getattr(store, name))
+    (folder / "meta.json").write_text(json.dumps({"num_pdfs": store.num_pdfs}))
+    return folder
+
+
+@pytest.mark.parametrize("length", [1, 5, 20, 21, 22, 41, 42, 43, 100])
+def test_every_frame_is_a_target_once(length: int) -> None:
+    store = _store([30, length, 21])
+    inputs, targets = store.batch(np.arange(len(store)))
+    assert inputs.shape == (len(store), FRAMES, 12)
+    assert int((targets != NO_TARGET).sum()) == 51 + length
+    assert len(store) == 2 + -(-length // FRAMES) + 1
+    counted = torch.bincount(targets[targets != NO_TARGET], minlength=5)
+    assert counted.tolist() == np.bincount(store.targets, minlength=5).tolist()
+
+
+def test_deltas_are_those_of_the_whole_utterance() -> None:
+    store = _store([50, 33])
+    inputs, targets = store.batch(np.arange(len(store)))
+    whole = [add_deltas(store.features[a:b].astype(np.float32)) for a, b in ((0, 50), (50, 83))]
+    found = inputs[targets != NO_TARGET].numpy()  # subsequences are in order, so their fresh frames are too
+    np.testing.assert_allclose(found, np.concatenate(whole), atol=1e-5)
+
+
+def test_frame_counts_must_agree() -> None:
+    with pytest.raises(RecipeError, match="utterance u: 3 frames of features, 4 of alignment"):
+        list(paired({"u": np.zeros((3, 2))}, [("u", np.zeros(4, np.int32))], 5))  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match="utterance u: pdf-id 7 in the alignment, the model has 5"):
+        list(paired({"u": np.zeros((3, 2))}, [("u", np.full(3, 7, np.int32))], 5))  # type: ignore[arg-type]
+
+
+def test_the_papers_model_has_its_size() -> None:
+    """43.15 M parameters (derived from the paper's shapes)."""
+    with torch.device("meta"):
+        model = AcousticModel(260, 32_000, AmConf(6, 512, 256, 0.0))
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(43.15, abs=0.005)
+
+
+AM = {"layers": 1, "cells": 8, "bottleneck": 6, "dropout": 0.0}
+TRAIN = {
+    "epochs": 3, "batch": 4, "initial_rate": 0.3, "peak_rate": 1.0, "warmup_epochs": 1.0, "momentum": 0.5,
+    "weight_decay": 0.0, "clip_norm": 5.0, "seed": 1, "threads": 1,
+}  # fmt: skip
+
+
+def _train(root: Path, folder: Path, strategy: str, learners: int, **changes: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(learners)]
+    command += ["-m", "local.am.train", "--strategy", strategy, "--egs", str(folder / "egs"), "--heldout", str(folder / "dev")]
+    command += ["--am", json.dumps(AM), "--conf", json.dumps(TRAIN | changes), "--out", str(folder / strategy)]
+    return subprocess.run(command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "adpsgd-random"])
+def test_training_learns_resumes_and_scores(strategy: str, root: Path, tmp_path: Path) -> None:
+    _save(_store([60] * 40), tmp_path / "egs")
+    heldout = _store([60] * 5, seed=1)
+    _save(heldout, tmp_path / "dev")
+    done = _train(root, tmp_path, strategy, 2)
+    assert done.returncode == 0, done.stderr[-2000:]
+    history = [json.loads(line) for line in (tmp_path / strategy / "history.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in history] == [1, 2, 3]
+    assert all(sum(line["claimed"]) == line["samples"] == 120 for line in history)
+    assert history[-1]["heldout_loss"] < history[0]["heldout_loss"] < np.log(5) + 0.1
+    assert history[-1]["heldout_accuracy"] > 0.8
+    telemetry = (tmp_path / strategy / "log" / "learner-1.jsonl").read_text().splitlines()
+    assert {"loss", "lr", "staleness", "wait_seconds"} <= set(json.loads(telemetry[0]))
+    scores = NetworkScorer.load(tmp_path / strategy / "final.pt")(heldout.features[:60].astype(np.float32))
+    priors = np.bincount(np.load(tmp_path / "egs" / "targets.npy"), minlength=5) + 1
+    posteriors = np.exp(scores) * priors / priors.sum()
+    np.testing.assert_allclose(posteriors.sum(1), 1, atol=1e-4)
+    assert (scores.argmax(1) == heldout.targets[:60]).mean() > 0.7
+    (tmp_path / strategy / "final.pt").unlink()
+    again = _train(root, tmp_path, strategy, 2)  # from the newest checkpoint: nothing is left to train
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert (tmp_path / strategy / "history.jsonl").read_text() == "".join(json.dumps(line) + "\n" for line in history)
+    other = _train(root, tmp_path, strategy, 2, peak_rate=0.5)
+    assert other.returncode != 0
+    assert "belongs to another configuration; remove it to begin anew" in other.stderr
+
+
+def test_a_missing_network_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no such network; run the stage 'train'"):
+        NetworkScorer.load(tmp_path / "final.pt")
+    torch.save({"some": 1}, tmp_path / "final.pt")
+    with pytest.raises(RecipeError, match="no network of this recipe"):
+        NetworkScorer.load(tmp_path / "final.pt")
