@@ -26,6 +26,7 @@ from typing import NamedTuple
 import kaldi_decoder
 import kaldifst
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from local.cli import RecipeError, parse_conf, run
@@ -364,6 +365,7 @@ def main() -> None:
         join(data, arguments.parts, arguments.out)
         return
     conf = parse_conf(DecodeConf, arguments.conf)
+    torch.set_num_threads(1)  # jobs run side by side instead
     points = _best(arguments.best) if arguments.best else grid(conf)
     data = data.split(arguments.jobs)[arguments.job]
     model = HmmModel.load(arguments.gmm)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from snakemake.utils import update_config
 
-from local.cli import RecipeError
+import adpsgd
+from local.am.model import AmConf
+from local.am.train import TrainConf
+from local.cli import RecipeError, from_mapping
+from local.decode import DecodeConf
+from local.features import FeatureConf
+from local.graph import GraphConf
+from local.hmm.train import StageConf, TriphoneConf
+from local.lexicon import LexiconConf
 from local.workflow import check_corpora, complete, lock
+from recipes.swbd.embedded.__main__ import EmbeddedConf
+from recipes.swbd.subsets import SubsetConf
 
 SCHEMA = """
 type: object
@@ -84,6 +96,47 @@ def test_a_second_run_is_kept_out_until_the_first_is_gone_even_by_sigkill(root: 
         first.kill()
         first.wait()
     lock(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("section", "conf"),
+    [
+        ("features", FeatureConf),
+        ("lexicon", LexiconConf),
+        ("graph", GraphConf),
+        ("am", AmConf),
+        ("train", TrainConf),
+        ("data", SubsetConf),
+        ("embedded", EmbeddedConf),
+        ("gmm.mono", StageConf),
+        ("gmm.tri", TriphoneConf),
+        ("decode.gmm", DecodeConf),
+        ("decode.network", DecodeConf),
+    ],
+)
+def test_the_schema_knows_the_keys_that_the_stages_take(section: str, conf: type, root: Path) -> None:
+    schema = yaml.safe_load((root / "recipes/swbd/schema.yaml").read_text())
+    for name in section.split("."):
+        schema = schema["properties"][name]
+    assert set(schema["properties"]) == set(schema["required"]) == {field.name for field in dataclasses.fields(conf)}
+
+
+def test_the_schema_knows_the_strategies(root: Path) -> None:
+    schema = yaml.safe_load((root / "recipes/swbd/schema.yaml").read_text())
+    assert set(schema["properties"]["strategies"]["items"]["enum"]) == set(adpsgd.STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    "files", [[], ["recipes/swbd/mini.yaml"], ["tests/configs/digits_ldc.yaml"], ["tests/configs/read_ldc.yaml"]]
+)
+def test_the_configurations_that_come_along_are_whole(files: list[str], root: Path) -> None:
+    config: dict = {}
+    for name in ["recipes/swbd/config.yaml", *files]:
+        update_config(config, yaml.safe_load((root / name).read_text()))
+    done = complete(config, root, root / "recipes/swbd/schema.yaml")
+    from_mapping(StageConf, done["gmm"]["mono"], "gmm.mono")
+    from_mapping(TriphoneConf, done["gmm"]["tri"], "gmm.tri")
+    from_mapping(TrainConf, done["train"], "train")
 
 
 def test_conda_and_pip_install_the_same(root: Path) -> None:
