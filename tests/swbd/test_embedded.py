@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import yaml
 
+from local.cli import from_mapping
 from local.score.__main__ import as_json
 from local.score.wer import Reference
 from recipes.swbd.dictionary import read_msu
 from recipes.swbd.embedded import text
-from recipes.swbd.embedded.__main__ import EmbeddedConf, make
-from recipes.swbd.embedded.voices import cast
+from recipes.swbd.embedded.__main__ import EmbeddedConf, make, plan_all
 from recipes.swbd.eval2000 import prepare as prepare_eval2000
 from recipes.swbd.swbd1 import prepare as prepare_swbd1
 
@@ -43,10 +44,14 @@ def test_the_same_seed_gives_the_same_bytes(corpus: Path, tmp_path: Path) -> Non
     assert _digest(_make(tmp_path / "other", 2)) != _digest(corpus)
 
 
-def test_at_least_thirty_voices_and_three_hundred_words() -> None:
-    heard, unheard = cast(np.random.default_rng(1))
-    names = {voice.name for voice in [*heard, *unheard]}
-    assert len(names) == len(heard) + len(unheard) >= 30
+def test_at_least_thirty_voices_speak_and_three_hundred_words_are_known(root: Path) -> None:
+    conf = yaml.safe_load((root / "recipes/swbd/mini.yaml").read_text())["embedded"]
+    voices, train, sw, en = plan_all(from_mapping(EmbeddedConf, conf, "embedded"))
+    used = [{voices[number].name for call in calls for number in call.voices} for calls in (train, sw, en)]
+    assert len(used[0] | used[2]) >= 30
+    assert used[1] <= used[0]
+    assert not used[2] & used[0]
+    assert all(a != b for calls in (train, sw, en) for a, b in (call.voices for call in calls))
     assert len(text.vocabulary()) >= 300
 
 

@@ -32,7 +32,7 @@ from recipes.swbd.embedded.voices import Voice, cast
 from recipes.swbd.text import map_words, to_stm
 
 _UTTERANCE_SECONDS = 2.05  # on average, to know how many are needed
-_UTTERANCES_A_CALL = 36
+_UTTERANCES_A_CALL, _UTTERANCES_A_TEST_CALL = 36, 18
 _BACKCHANNEL_SHARE = 0.25
 _OVERLAP_SHARE = 0.15
 _PAUSES = {"_:", "_", "_!", "_|"}  # the engine's names of silence
@@ -92,7 +92,7 @@ def plan(names: list[str], pairs: list[tuple[int, int]], used: set[str], fresh: 
     for name, pair in zip(names, pairs, strict=True):
         turns: list[tuple[int, Spoken]] = []
         side = int(rng.integers(2))
-        while len(turns) < _UTTERANCES_A_CALL:
+        while len(turns) < (_UTTERANCES_A_TEST_CALL if fresh else _UTTERANCES_A_CALL):
             for _ in range(int(rng.integers(1, 4))):
                 tokens = text.backchannel(rng) if rng.random() < _BACKCHANNEL_SHARE else text.sentence(rng)
                 said = " ".join(token.written for token in tokens)
@@ -335,25 +335,29 @@ def write_dictionary(path: Path) -> None:
     path.write_text(head + "".join(f"{word}  {phones}\n" for word, phones in sorted(rows)))
 
 
-def make(conf: EmbeddedConf, out: Path) -> None:
-    """Make the whole corpus in the folder ``out``."""
+def plan_all(conf: EmbeddedConf) -> tuple[list[Voice], list[Call], list[Call], list[Call]]:
+    """The voices, and the calls of training, of ``sw_`` and of ``en_``."""
     rng = np.random.default_rng(conf.seed)
     heard, unheard = cast(rng)
-    voices = heard + unheard
 
-    def count(minutes: float) -> int:
-        return max(1, round(minutes * 60 / _UTTERANCE_SECONDS / _UTTERANCES_A_CALL))
+    def count(minutes: float, utterances: int) -> int:
+        return max(1, round(minutes * 60 / _UTTERANCE_SECONDS / utterances))
 
-    train_count = count(conf.train_minutes)
-    pairs = _pairs(len(heard), train_count, rng)
     said: set[str] = set()
-    train = plan([f"sw0{2001 + i}" for i in range(train_count)], pairs, said, False, rng)
-    half = count(conf.test_minutes / 2)
-    heard_pairs = _pairs(len({voice for pair in pairs for voice in pair}), half, rng)
+    pairs = _pairs(len(heard), count(conf.train_minutes, _UTTERANCES_A_CALL), rng)
+    train = plan([f"sw0{2001 + i}" for i in range(len(pairs))], pairs, said, False, rng)
     known = sorted({voice for pair in pairs for voice in pair})
-    sw = plan([f"sw_{4390 + i}" for i in range(half)], [(known[a], known[b]) for a, b in heard_pairs], said, True, rng)
+    half = count(conf.test_minutes / 2, _UTTERANCES_A_TEST_CALL)
+    heard_pairs = [(known[a], known[b]) for a, b in _pairs(len(known), half, rng)]
+    sw = plan([f"sw_{4390 + i}" for i in range(half)], heard_pairs, said, True, rng)
     new_pairs = [(a + len(heard), b + len(heard)) for a, b in _pairs(len(unheard), half, rng)]
     en = plan([f"en_{4156 + i}" for i in range(half)], new_pairs, said, True, rng)
+    return heard + unheard, train, sw, en
+
+
+def make(conf: EmbeddedConf, out: Path) -> None:
+    """Make the whole corpus in the folder ``out``."""
+    voices, train, sw, en = plan_all(conf)
     calls = [*train, *sw, *en]
     (out / "swb_ms98_transcriptions").mkdir()
     write_dictionary(out / "swb_ms98_transcriptions/sw-ms98-dict.text")
