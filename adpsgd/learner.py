@@ -79,6 +79,7 @@ class Learner:
         blocks = -(-num_samples // batch_size)
         size, rank = self.world.size, self.world.rank
         turn = 0
+        self.strategy.begin()
         while True:
             if self.strategy.synchronous:
                 first = turn * size

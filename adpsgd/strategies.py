@@ -48,6 +48,9 @@ class Strategy(ABC):
         if world.size > 1:
             dist.broadcast(flat.values, 0)
 
+    def begin(self) -> None:  # noqa: B027
+        """Be ready for the others' exchanges: an epoch begins."""
+
     @abstractmethod
     def step(self, optimizer: Optimizer, samples: int) -> None:
         """Combine and apply: the gradients of ``samples`` samples, a mean over them, lie in the flat model.
@@ -103,11 +106,10 @@ class RingAveraging(Strategy):
     synchronous = False
     _POLL_SECONDS = 0.002
 
-    def __init__(self, ring: Callable[[int, int], np.ndarray], seed: int) -> None:
+    def __init__(self, ring: Callable[[int, int], np.ndarray]) -> None:
         """:param ring: the order of the learners in a round, from its number and their number."""
         super().__init__()
         self._ring = ring
-        self.seed = seed
         self._lock = threading.Lock()  # of weights and pending difference, never held over an exchange
         self._news = 0  # steps made since the last round began
         self._epoch = 0
@@ -125,9 +127,10 @@ class RingAveraging(Strategy):
         self._pending = torch.zeros_like(flat.values)
         self._sent = torch.empty(len(flat.values) + 1, dtype=flat.values.dtype)
         self._received = [torch.empty_like(self._sent) for _ in range(2)]
-        self._wake()
 
-    def _wake(self) -> None:
+    def begin(self) -> None:
+        if self.world.size == 1:
+            return
         self._thread = threading.Thread(target=self._mix, daemon=True, name="adpsgd-mixing")
         self._thread.start()
 
@@ -138,8 +141,6 @@ class RingAveraging(Strategy):
             return
         if self._failure:
             raise AdpsgdError(self._failure)
-        if self._thread is None:
-            self._wake()
         began = time.perf_counter()
         with self._lock:
             self.waited = time.perf_counter() - began
@@ -159,24 +160,18 @@ class RingAveraging(Strategy):
         The last one to finish names that round. Neighbours are at most one round apart, so that no learner can be more
         than L rounds ahead of it.
         """
-        if self.world.size == 1:
-            return
         if self._thread is None:
-            self._wake()
+            return
         self._draining = True
         if self.world.store.add(f"drain/{self._epoch}/finished", 1) == self.world.size:
             self.world.store.set(f"drain/{self._epoch}/last", str(self.rounds + self.world.size + 1))
-        self._join()
+        self._thread.join()
+        self._thread = None
         if self._failure:
             raise AdpsgdError(self._failure)
         self._merge()
         self._draining, self._last_round, self._news = False, None, 0
         self._epoch += 1
-
-    def _join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-        self._thread = None
 
     def _ending(self) -> bool:
         """Whether all learners have ended the epoch, so that the rounds up to the last one need no further cause."""
@@ -235,18 +230,10 @@ class RingAveraging(Strategy):
         return total.div_(len(arrivals) + 1)[:-1]
 
 
-def _fixed(seed: int) -> Strategy:
-    return RingAveraging(lambda _, learners: np.arange(learners), seed)
-
-
-def _random(seed: int) -> Strategy:
-    return RingAveraging(lambda number, learners: permuted_ring(seed, number, learners), seed)
-
-
 STRATEGIES: dict[str, Callable[[int], Strategy]] = {
     "allreduce": lambda seed: Allreduce(),
-    "adpsgd-fixed": _fixed,
-    "adpsgd-random": _random,
+    "adpsgd-fixed": lambda seed: RingAveraging(lambda number, learners: np.arange(learners)),
+    "adpsgd-random": lambda seed: RingAveraging(lambda number, learners: permuted_ring(seed, number, learners)),
 }
 
 

@@ -81,8 +81,10 @@ class World:
 
         The store is cloned: a wait on the shared one would block the main thread's claims.
         """
-        store = dist.distributed_c10d._get_default_store()
-        store = dist.PrefixStore("adpsgd-beat", store.underlying_store.clone() if hasattr(store, "underlying_store") else store)
+        shared = dist.distributed_c10d._get_default_store()
+        while isinstance(shared, dist.PrefixStore):
+            shared = shared.underlying_store
+        store = dist.PrefixStore("adpsgd-beat", shared.clone())
         last = {other: (b"", time.monotonic()) for other in range(self.size) if other != self.rank}
 
         def watch() -> None:

@@ -150,7 +150,7 @@ class _SlowMixing(RingAveraging):
 def _account(rank: int) -> tuple[float, float, int]:
     world = adpsgd.World.join()
     model = nn.Linear(4, 1, bias=False)
-    mixing = _SlowMixing(lambda number, learners: permuted_ring(1, number, learners), 1)
+    mixing = _SlowMixing(lambda number, learners: permuted_ring(1, number, learners))
     learner = adpsgd.Learner(model, lambda p: torch.optim.SGD(p, lr=0.5), mixing, world)
     before = float(learner.flat.values.double().sum())
     for batch in learner.work(0, 200, 2, seed=1):
