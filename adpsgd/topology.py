@@ -35,13 +35,3 @@ def mixing_matrix(order: np.ndarray) -> np.ndarray:
         group = (rank, *ring_neighbours(order, rank))
         matrix[list(group), rank] = 1 / len(group)
     return matrix
-
-
-def mean_square_contraction(learners: int) -> float:
-    """E of how a freshly permuted ring shrinks the squared distance to consensus: (L/3 - 1)/(L - 1) for L >= 3.
-
-    From E[(x_self + x_left + x_right)^2] / 9 with neighbours drawn without replacement, and sum x = 0.
-    """
-    if learners < 3:
-        return 0.0
-    return (learners / 3 - 1) / (learners - 1)

@@ -115,7 +115,13 @@ def read_ctm(path: Path) -> list[Word]:
     return _sorted(words)
 
 
-_FILLERS = frozenset(["uh", "um", "eh", "mm", "hm", "ah", "huh", "ha", "er", "oof", "hee", "ach", "eee", "ew"])
+# Hesitations of Hub5: the reference makes them optional, the hypothesis is scored without them.
+FILLERS = frozenset({"uh", "um", "eh", "mm", "hm", "ah", "huh", "ha", "er", "oof", "hee", "ach", "eee", "ew"})
+
+
+def split_acronym(word: str) -> list[str]:
+    """``u._s.`` as ``["u.", "s."]``, as NIST writes it; any other word as itself."""
+    return re.sub(r"\._(?=\w)", ". ", word).split()
 
 
 def cleaned(words: list[Word]) -> list[Word]:
@@ -126,9 +132,9 @@ def cleaned(words: list[Word]) -> list[Word]:
     kept = []
     for word in words:
         plain = word.text.lower()
-        if re.fullmatch(r"\[.*\]|<.*>|!sil", plain) or plain.endswith("-") or plain in _FILLERS:
+        if re.fullmatch(r"\[.*\]|<.*>|!sil", plain) or plain.endswith("-") or plain in FILLERS:
             continue
-        pieces = re.sub(r"\._(?=\w)", ". ", word.text).split()
+        pieces = split_acronym(word.text)
         share = word.duration / len(pieces)
         kept += [Word(word.file, word.side, word.start + i * share, share, piece) for i, piece in enumerate(pieces)]
     return _sorted(kept)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from local.score.nist import FILLERS, split_acronym
+
 NOISE_TAGS = frozenset({"[noise]", "[vocalized-noise]", "[laughter]"})
-HESITATIONS = frozenset({"uh", "um", "eh", "mm", "hm", "ah", "huh", "ha", "er", "oof", "hee", "ach", "eee", "ew"})
 _DROPPED = frozenset({"[silence]", "<b_aside>", "<e_aside>"})
 
 _LAUGHED = re.compile(r"^\[laughter-(.+)\]$")  # [laughter-story]: a word said laughing
@@ -86,18 +87,13 @@ def to_stm(words: Iterable[str]) -> str:
     for word in words:
         if word in NOISE_TAGS:
             continue
-        if word in HESITATIONS:
+        if word in FILLERS:
             written.append("(%HESITATION)")
         elif word.startswith("-") or word.endswith("-"):
             written.append(f"({word.upper()})")
         else:
             written += split_acronym(word.upper())
     return " ".join(written)
-
-
-def split_acronym(word: str) -> list[str]:
-    """``u._s.`` as ``["u.", "s."]``; any other word as itself."""
-    return re.sub(r"\._(?=\w)", ". ", word).split()
 
 
 def from_stm(text: str) -> tuple[str, ...]:
