@@ -34,6 +34,11 @@ def as_json(counts: Counts, interval: tuple[float, float]) -> dict[str, float]:
     }
 
 
+def summary(result: Result, label: str | None = None) -> dict[str, float]:
+    """The counts of a label or of all, and the number of segments they are of."""
+    return as_json(result.total(label), result.interval(label)) | {"sentences": result.sentences(label)}
+
+
 def sys_report(result: Result) -> str:
     """A table like sclite's ``.sys``, in counts."""
     rows = [*sorted(result.sides().items()), *((f"[{name}]", result.total(name)) for name in result.labels)]
@@ -68,9 +73,11 @@ def main() -> None:
     arguments = parser.parse_args()
     result = Reference(arguments.stm, arguments.glm).score(arguments.ctm)
     warn(result, arguments.ctm)
-    content: dict[str, object] = {"all": as_json(result.total(), result.interval())}
+    content: dict[str, object] = {"all": summary(result)}
     for label, name in result.labels.items():
-        content[label] = as_json(result.total(label), result.interval(label)) | {"name": name}
+        if result.total(label).words:
+            content[label] = summary(result, label) | {"name": name}
+    content["silent"] = {"sides": result.silent_sides, "segments": len(result.silent_segments())}
     folder = sctk.find()
     if folder is None:
         content["sctk"] = None
@@ -86,7 +93,7 @@ def main() -> None:
     with atomic_dir(arguments.out) as out:
         (out / "wer.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         (out / "report.sys").write_text(sys_report(result), encoding="utf-8")
-        (out / "report.pra").write_text(pra_report(result), encoding="utf-8")
+        (out / "report.pra").write_text(pra_report(result), encoding="utf-8", errors="surrogateescape")
 
 
 if __name__ == "__main__":

@@ -8,15 +8,22 @@ the first rule of the file that fits is used, on the text as it was before any r
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from local.cli import RecipeError
 
-_CONTEXT = re.compile(r"/\s*(?:\[([^\]]*)\])?\s*__[^\[]*(?:\[([^\]]*)\])?\s*$")
+_CONTEXT = re.compile(r"(.*?)__\S*(.*)")
 _SECTION = re.compile(r'^;;\s+INPUT_DEPENDENT_APPLICATION\s*=\s*"([^"]*)"')
-_BRACKETED = re.compile(r"^\[(.*)\]$")
+_HEADER = re.compile(r"\*\s*(\w+)\s*=?\s*['\"](.*?)['\"]")
+_UPPER = str.maketrans(string.ascii_lowercase, string.ascii_uppercase)
+
+
+def upper(text: str) -> str:
+    """Upper case as SCTK has it: of ASCII letters."""
+    return text.translate(_UPPER)
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,10 @@ class Rule:
     left: str
     right: str
 
+    def upper(self) -> Rule:
+        """The rule for a text in upper case, whatever its own."""
+        return Rule(upper(self.old), self.new, upper(self.left), upper(self.right))
+
 
 class Glm:
     """The rules of a file, for references (stm) and for hypotheses (ctm)."""
@@ -36,31 +47,50 @@ class Glm:
         """:raises RecipeError: for a missing file, or a line that is no rule, with its number."""
         if not path.exists():
             raise RecipeError(f"{path}: no such glm")
-        self._rules: dict[str, dict[str, list[Rule]]] = {kind: {} for kind in ("stm", "ctm")}
-        section = ""
-        for number, line in enumerate(path.read_text(encoding="latin-1").splitlines(), 1):
+        rules: dict[str, list[Rule]] = {"stm": [], "ctm": []}
+        section, headers = "", {"format": "NIST1", "copy_no_hit": "T", "case_sensitive": "T"}
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="surrogateescape").split("\n"), 1):
             if match := _SECTION.match(line):
                 section = match[1].lower()
             line = line.split(";;")[0].strip()
+            if match := _HEADER.match(line):
+                headers[match[1]] = match[2]
             if not line or line.startswith("*"):
                 continue
             rule = _parse(line, f"{path}:{number}")
             for kind, purpose in (("stm", "ref"), ("ctm", "hyp")):
                 if not section or re.search(section, kind) or re.search(section, purpose):
-                    self._rules[kind].setdefault(rule.old[0], []).append(rule)
+                    rules[kind].append(rule)
+        for key, value in (("format", "NIST1"), ("copy_no_hit", "T")):
+            if headers[key] != value:
+                raise RecipeError(f"{path}: expected * {key} = '{value}', found {headers[key]!r}")
+        fold = headers["case_sensitive"] != "T"
+        self._rules: dict[str, dict[str, list[Rule]]] = {"stm": {}, "ctm": {}}
+        for kind, some in rules.items():
+            for rule in (rule.upper() if fold else rule for rule in some):
+                self._rules[kind].setdefault(rule.old[0], []).append(rule)
         self.reference = lru_cache(maxsize=None)(lambda text: self._filter(text, "stm"))
-        self.hypothesis = lru_cache(maxsize=None)(lambda text: self._filter(text, "ctm"))
+        self.hypothesis = lru_cache(maxsize=None)(self._readings)
+
+    def _readings(self, word: str) -> tuple[tuple[str, ...], ...]:
+        """Map a word; return its readings, each its words: all but contractions have one."""
+        text = self._filter(word, "ctm")
+        plain = text.replace("{", " ").replace("}", " ").split()
+        if "{" not in text and len(plain) == 1:  # a slash is part of a word then
+            return (tuple(plain),)
+        readings = [tuple(reading.split()) for reading in " ".join(plain).split("/")]
+        return tuple(readings) if len(readings) == 1 else tuple(reading or ("@",) for reading in readings)
 
     def _filter(self, text: str, kind: str) -> str:
         """Map a text: upper case, rules, hyphens between letters to spaces, parentheses around single words."""
-        spaced = f" {' '.join(text.upper().split())} "
+        spaced = f" {' '.join(upper(text).split())} "
         spaced = " " + spaced.replace("(", "( ").replace(")", " )") + " "
         spaced = re.sub(r"[ \t]+", " ", spaced)
         mapped = self._apply(spaced, self._rules[kind])
         mapped = re.sub(r"([^( ])-(?=[^) ])", r"\1 ", mapped)
         while (split := re.sub(r"(\(\s+[^()\s]+\s+)([^()\s]+)", r"\1) ( \2", mapped, count=1)) != mapped:
             mapped = split
-        return " ".join(re.sub(r"\(\s+", "(", re.sub(r"\s+\)", ")", mapped)).split())
+        return upper(" ".join(re.sub(r"\(\s+", "(", re.sub(r"\s+\)", ")", mapped)).split()))
 
     @staticmethod
     def _apply(text: str, rules: dict[str, list[Rule]]) -> str:
@@ -79,18 +109,23 @@ class Glm:
         return "".join(out)
 
 
+def _bare(text: str) -> str:
+    """A text without the brackets or quotes around it; spaces within them count."""
+    return text[1:-1] if len(text) > 1 and text[0] + text[-1] in ("[]", '""') else text
+
+
 def _parse(line: str, where: str) -> Rule:
-    old, arrow, rest = line.partition("=>")
-    if not arrow:
+    """What stands behind the last slash is the context, and none where it has no ``__`` (NIST's glm has such a line)."""
+    if not (sides := re.fullmatch(r"(.*?)\s=>(?:\s(.*))?", line)):
         raise RecipeError(f"{where}: expected a rule 'A => B / [left] __ [right]', found {line[:60]!r}")
-    context = _CONTEXT.search(rest)
-    left = right = ""
-    if context:
-        left, right = context[1] or "", context[2] or ""
-        rest = rest[: context.start()]
-    elif "__" in rest:
-        raise RecipeError(f"{where}: expected a context '/ [left] __ [right]', found {line[:60]!r}")
-    old, new = (match[1] if (match := _BRACKETED.match(part.strip())) else part.strip() for part in (old, rest))
+    old, new, left, right = sides[1], sides[2] or "", "", ""
+    if "/" in new:
+        new, _, behind = new.rpartition("/")
+        if context := _CONTEXT.fullmatch(behind):
+            left, right = (part.strip() for part in context.groups())
+            if any(part.startswith("[") != part.endswith("]") for part in (left, right)):
+                raise RecipeError(f"{where}: expected a context '/ [left] __ [right]', found {line[:60]!r}")
+    old, new, left, right = (_bare(part.strip()) for part in (old, new, left, right))
     if not old:
         raise RecipeError(f"{where}: a rule that replaces nothing: {line[:60]!r}")
     return Rule(old, new, left, right)

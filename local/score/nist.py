@@ -54,14 +54,29 @@ def _number(text: str) -> float:
     return value
 
 
+def _lines(path: Path) -> list[tuple[str, str]]:
+    """The lines of a file, each behind where it stands."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    return [(f"{path}:{number}", line) for number, line in enumerate(text.split("\n"), 1)]
+
+
+def _balanced(text: str, marks: str, most: int) -> bool:
+    """Whether an opening and a closing mark match, nested ``most`` deep at most."""
+    depth = 0
+    for character in text:
+        depth += (character == marks[0]) - (character == marks[1])
+        if not 0 <= depth <= most:
+            return False
+    return depth == 0
+
+
 def read_stm(path: Path) -> tuple[list[Segment], dict[str, str]]:
     """Read an stm; return its segments, sorted by side and time, and the names of its labels.
 
     :raises RecipeError: for a line that is no segment, a label the header does not name, or brackets that do not match.
     """
     segments, names = [], {}
-    for number, line in enumerate(path.read_text(encoding="latin-1").splitlines(), 1):
-        where = f"{path}:{number}"
+    for where, line in _lines(path):
         if match := _LABEL.match(line):
             names[match[1].lower()] = match[2]
         if not line.strip() or line.startswith(";;"):
@@ -81,12 +96,7 @@ def read_stm(path: Path) -> tuple[list[Segment], dict[str, str]]:
             labels, text = tuple(match[1].lower().split(",")), match[2]
         if unknown := [label for label in labels if label not in names]:
             raise RecipeError(f'{where}: the label {unknown[0]!r} has no header ;; LABEL "{unknown[0]}"; add one')
-        depth = 0
-        for character in text:
-            depth += (character == "(") - (character == ")")
-            if depth not in (0, 1):
-                break
-        if depth:
+        if not _balanced(text, "()", 1) or not _balanced(text, "{}", len(text)):
             raise RecipeError(f"{where}: parentheses that do not match: {text[:80]!r}")
         segments.append(Segment(fields[0], fields[1], fields[2], start, end, labels, text))
     if not segments:
@@ -97,10 +107,11 @@ def read_stm(path: Path) -> tuple[list[Segment], dict[str, str]]:
 def read_ctm(path: Path) -> list[Word]:
     """Read a ctm, sorted by side and time.
 
-    :raises RecipeError: for a line that is not ``file side start duration word [confidence]``, with its number.
+    :raises RecipeError: for a line that is not ``file side start duration word [confidence]``, or a word that would be
+        optional or an alternative, with the line's number.
     """
     words = []
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for where, line in _lines(path):
         if not line.strip() or line.startswith(";;"):
             continue
         fields = line.split()
@@ -109,9 +120,9 @@ def read_ctm(path: Path) -> list[Word]:
                 raise ValueError
             words.append(Word(fields[0], fields[1], _number(fields[2]), _number(fields[3]), fields[4]))
         except ValueError:
-            raise RecipeError(
-                f"{path}:{number}: expected 'file side start duration word [confidence]', found {line[:80]!r}"
-            ) from None
+            raise RecipeError(f"{where}: expected 'file side start duration word [confidence]', found {line[:80]!r}") from None
+        if set(fields[4]) & set("(){}"):
+            raise RecipeError(f"{where}: a hypothesis word with parentheses or braces, which are marks: {fields[4]!r}")
     return _sorted(words)
 
 

@@ -34,7 +34,7 @@ def hubscr(folder: Path, stm: Path, glm: Path, words: list[Word]) -> dict[str, C
         shutil.copy(stm, work / "ref.stm")
         shutil.copy(glm, work / "glm")
         lines = (f"{w.file} {w.side} {w.start:.3f} {w.duration:.3f} {w.text}\n" for w in words)
-        (work / "hyp.ctm").write_text("".join(lines), encoding="utf-8")
+        (work / "hyp.ctm").write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
         done = subprocess.run(
             [folder / "hubscr.pl", "-V", "-l", "english", "-h", "hub5", "-g", "glm", "-r", "ref.stm", "hyp.ctm"],
             cwd=work,

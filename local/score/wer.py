@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from local.cli import RecipeError
-from local.score.align import Counts, Pair, align
+from local.score.align import Counts, Pair, align, tokens
 from local.score.glm import Glm
 from local.score.nist import Segment, Word, cleaned, read_ctm, read_stm
 
@@ -39,6 +40,14 @@ class Result:
         """The sum over the segments of a label, or over all."""
         return sum((line.counts for line in self.lines if label is None or label in line.segment.labels), Counts())
 
+    def sentences(self, label: str | None = None) -> int:
+        """How many segments are scored."""
+        return sum(label is None or label in line.segment.labels for line in self.lines)
+
+    def silent_segments(self) -> list[Line]:
+        """The segments of which every word was missed for want of a hypothesis."""
+        return [line for line in self.lines if line.counts.deleted and not any(heard for _, heard in line.pairs)]
+
     def sides(self, label: str | None = None) -> dict[str, Counts]:
         """The sums by conversation side."""
         sides: dict[str, Counts] = {}
@@ -66,6 +75,7 @@ class Reference:
         self.path = stm
         self.segments, self.labels = read_stm(stm)
         self.glm = Glm(glm)
+        self._aligned = lru_cache(maxsize=1 << 17)(lambda ref, hyp: align(tokens(ref), tokens(hyp)))
         self.sides: dict[tuple[str, str], list[Segment]] = {}
         for segment in self.segments:
             self.sides.setdefault(_key(segment), []).append(segment)
@@ -98,22 +108,28 @@ class Reference:
     def _filtered(self, word: Word) -> list[Word]:
         """The word after the glm: the pieces it was split into share its time.
 
-        Alternatives stay together, at the time of the last one's last piece: by that sclite gives them to a segment.
+        Readings stay together, at the time of the last one's last piece: by that sclite gives them to a segment.
         """
-        text = self.glm.hypothesis(word.text)
-        together = "{" in text
-        pieces = text.rpartition("/")[2].replace("}", " ").split() if together else text.split()
+        readings = self.glm.hypothesis(word.text)
+        pieces = readings[-1]
         share = word.duration / max(len(pieces), 1)
         placed = [
             Word(word.file, word.side, round(word.start + share * place, 3), round(share, 3), piece)
             for place, piece in enumerate(pieces)
         ]
-        return [replace(placed[-1], text=text)] if together else placed
+        if len(readings) == 1:
+            return placed
+        return [replace(placed[-1], text="{ " + " / ".join(map(" ".join, readings)) + " }")]
 
     def _align(self, segment: Segment, words: Sequence[Word]) -> Line:
-        reference = _tokens(self.glm.reference(segment.text))
-        hypothesis = [token for word in words for token in _tokens(word.text)]
-        counts, pairs = align(reference, hypothesis)
+        text = self.glm.reference(segment.text)
+        counts, pairs = self._aligned(text, " ".join(word.text for word in words))
+        own = sum(token != "@" for token in tokens(text))
+        if counts.words != own and "{" not in text:
+            raise RecipeError(
+                f"{self.path}: {segment.file} {segment.side} {segment.start:.2f}: {counts.words} words scored, the "
+                f"reference has {own}: {text[:80]!r}; please report this"
+            )
         return Line(segment, pairs, counts)
 
     def _speaks(self, file: str, side: str) -> bool:
@@ -123,12 +139,13 @@ class Reference:
 def assign(segments: Sequence[Segment], words: Sequence[Word]) -> list[tuple[Segment, list[Word]]]:
     """Give each word to the first segment that ends behind the word's middle; words behind the last one belong to that.
 
-    So a word in a gap goes to the segment after it, where it is an insertion or fills a place, as it does in sclite.
+    So a word in a gap goes to the segment after it, where it is an insertion or fills a place, as it does in sclite, which
+    holds the times of segments in single precision and those of words in double.
     """
     shares: list[tuple[Segment, list[Word]]] = [(segment, []) for segment in segments]
     place = 0
     for word in words:
-        while place < len(segments) - 1 and word.middle >= segments[place].end:
+        while place < len(segments) - 1 and word.middle >= float(np.float32(segments[place].end)):
             place += 1
         shares[place][1].append(word)
     return shares
@@ -139,17 +156,18 @@ def _key(item: Segment | Word) -> tuple[str, str]:
     return item.file.lower(), item.side.lower()
 
 
-def _tokens(text: str) -> list[str]:
-    for mark in "{}/":
-        text = text.replace(mark, f" {mark} ")
-    return text.split()
-
-
 def warn(result: Result, ctm: Path) -> None:
-    """Say which sides of the reference have no hypothesis word at all."""
+    """Say which sides of the reference have no hypothesis word at all, and how many segments have none."""
     if result.silent_sides:
         print(
             f"warning: {ctm}: {len(result.silent_sides)} sides of the reference have no hypothesis word, all of theirs "
-            f"count as deleted: {', '.join(result.silent_sides[:5])}",
+            f"count as deleted: {', '.join(result.silent_sides)}",
+            file=sys.stderr,
+        )
+    if segments := result.silent_segments():
+        first = segments[0].segment
+        print(
+            f"warning: {ctm}: {len(segments)} of {result.sentences()} segments have no hypothesis word, which deletes "
+            f"{sum(line.counts.deleted for line in segments)} words; the first is {first.file} {first.side} {first.start:.2f}",
             file=sys.stderr,
         )
