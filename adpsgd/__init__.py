@@ -3,38 +3,40 @@
 A learner holds a model of its own. It claims work, computes gradients and steps; what it exchanges with others, and whether
 it waits for that, is its strategy's affair::
 
-    world = adpsgd.World.join()
-    learner = adpsgd.Learner(model, make_optimizer, adpsgd.strategy("adpsgd-random", seed=1), world)
-    for epoch in range(epochs):
-        for batch in learner.work(epoch, num_samples, batch_size, seed=1):
-            loss = criterion(model(inputs[batch]), targets[batch])
-            loss.backward()
-            learner.step(float(loss.detach()), len(batch))
-        with learner.averaged():
-            evaluate(model)
+    with adpsgd.World.join() as world:
+        learner = adpsgd.Learner(model, make_optimizer, adpsgd.strategy("adpsgd-random", seed=1), world)
+        while learner.epoch < epochs:
+            for batch in learner.work(len(inputs), batch_size, seed=1):
+                learner.backward(criterion(model(inputs[batch]), targets[batch]), len(batch))
+                learner.step()
+            with learner.averaged():
+                evaluate(model)
 
-Start it with ``torchrun --nproc-per-node L``. Nothing in here knows of speech.
+Start it with ``torchrun --nproc-per-node L``; ``examples/train.py`` is a whole program. Nothing in here knows of speech.
 """
 
 from adpsgd.checkpoint import Checkpoints
-from adpsgd.errors import AdpsgdError
-from adpsgd.flat import FlatModel
+from adpsgd.errors import AdpsgdError, ExchangeError
 from adpsgd.learner import Learner
 from adpsgd.schedule import Schedule
-from adpsgd.strategies import STRATEGIES, Strategy, strategy
-from adpsgd.topology import permuted_ring, ring_neighbours
-from adpsgd.world import World
+from adpsgd.strategies import STRATEGIES, strategy
+from adpsgd.strategy import Strategy
+from adpsgd.telemetry import Telemetry
+from adpsgd.topology import TOPOLOGIES
+from adpsgd.world import LOST, STOPPED, World
 
 __all__ = [
+    "LOST",
+    "STOPPED",
     "STRATEGIES",
+    "TOPOLOGIES",
     "AdpsgdError",
     "Checkpoints",
-    "FlatModel",
+    "ExchangeError",
     "Learner",
     "Schedule",
     "Strategy",
+    "Telemetry",
     "World",
-    "permuted_ring",
-    "ring_neighbours",
     "strategy",
 ]

@@ -2,69 +2,89 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from adpsgd.errors import AdpsgdError
-from adpsgd.world import World
+from adpsgd.learner import Learner
 
 _COMPLETE = "complete.json"
 
 
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    """A file that appears under its name once it is whole and on the disk."""
+    temporary = target.with_suffix(".tmp")
+    with open(temporary, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
+
+
 class Checkpoints:
-    """A folder of checkpoints, one a finished epoch; the last ``keep`` of them stay.
+    """A folder of checkpoints, of which the last ``keep`` stay; the learners share the file system.
 
     Every learner writes its own file, by a temporary name; learner 0 adds the mark that makes the checkpoint count once
     all have.
     """
 
-    def __init__(self, folder: Path, world: World, keep: int = 2) -> None:
+    def __init__(self, folder: Path, learner: Learner, configuration: Mapping[str, Any], keep: int = 2) -> None:
+        """:param configuration: JSON that a checkpoint is good for; one of another is refused."""
         self.folder = folder
-        self.world = world
         self.keep = keep
+        self._learner = learner
+        self._world = learner.world
+        self._configuration = json.loads(json.dumps(configuration))
 
-    def save(self, epoch: int, state: dict[str, Any], shared: dict[str, Any]) -> None:
-        """Write this learner's ``state`` after ``epoch`` epochs; ``shared`` (JSON) is the same for all."""
-        place = self.folder / f"epoch-{epoch:04d}"
+    def save(self, shared: Mapping[str, Any] | None = None) -> None:
+        """Write the learners' states; ``shared`` (JSON) is the same for all. Between pieces of work, by all together."""
+        state = self._learner.state()
+        place = self.folder / f"epoch-{state['epoch']:04d}-block-{state['block']:08d}"
         place.mkdir(parents=True, exist_ok=True)
-        target = place / f"learner-{self.world.rank}.pt"
-        temporary = target.with_suffix(".tmp")
-        with open(temporary, "wb") as file:
+        with _replacing(place / f"learner-{self._world.rank}.pt") as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-        self.world.barrier()
-        if self.world.rank == 0:
-            mark = place / f"{_COMPLETE}.tmp"
-            mark.write_text(json.dumps({"learners": self.world.size, "shared": shared}), encoding="utf-8")
-            os.replace(mark, place / _COMPLETE)
-            for old in self._complete()[: -self.keep]:
-                shutil.rmtree(old)
-        self.world.barrier()
+        self._world.barrier()
+        if self._world.rank == 0:
+            mark = {"learners": self._world.size, "configuration": self._configuration, "shared": dict(shared or {})}
+            with _replacing(place / _COMPLETE) as file:
+                file.write(json.dumps(mark).encode())
+            kept = self._complete()[-self.keep :]
+            for old in self.folder.glob("epoch-*"):
+                if old not in kept:
+                    shutil.rmtree(old)
+        self._world.barrier()
 
-    def newest(self) -> tuple[int, dict[str, Any], dict[str, Any]] | None:
-        """Epoch, this learner's state and what is shared, of the newest whole checkpoint; ``None`` without one.
+    def resume(self) -> dict[str, Any] | None:
+        """Give the learner its state in the newest whole checkpoint; return what was shared, ``None`` without one.
 
-        :raises AdpsgdError: where another number of learners has written it.
+        :raises AdpsgdError: where it belongs to another number of learners or another configuration.
         """
         complete = self._complete()
         if not complete:
             return None
         place = complete[-1]
         mark = json.loads((place / _COMPLETE).read_text(encoding="utf-8"))
-        if mark["learners"] != self.world.size:
+        if mark["learners"] != self._world.size:
             raise AdpsgdError(
-                f"{place} was written by {mark['learners']} learners, this run has {self.world.size}; "
+                f"{place} was written by {mark['learners']} learners, this run has {self._world.size}; "
                 "use as many, or remove the folder to begin anew"
             )
-        state = torch.load(place / f"learner-{self.world.rank}.pt", weights_only=True)
-        return int(place.name.removeprefix("epoch-")), state, mark["shared"]
+        there, here = mark["configuration"], self._configuration
+        if there != here:
+            names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+            differences = "; ".join(f"{name}: {there.get(name)}, now {here.get(name)}" for name in names)
+            raise AdpsgdError(f"{place} belongs to another configuration ({differences}); remove {self.folder} to begin anew")
+        state = torch.load(place / f"learner-{self._world.rank}.pt", weights_only=True, map_location="cpu")
+        self._learner.restore(state)
+        return mark["shared"]
 
     def _complete(self) -> list[Path]:
         return sorted(place for place in self.folder.glob("epoch-*") if (place / _COMPLETE).exists())

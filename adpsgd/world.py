@@ -2,48 +2,102 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
-from adpsgd.errors import AdpsgdError
+from adpsgd.errors import AdpsgdError, ExchangeError
 
-LOST = 13  # exit code of a learner whose fellow has gone
+LOST = 13  # exit code of a learner that cannot go on
+STOPPED = 75  # exit code after a signal and a checkpoint: start again to go on (EX_TEMPFAIL)
 _BEAT_SECONDS = 1.0
-_LOST_SECONDS = 20.0
+_LOST_BEATS = 20
+_SUSPECT_LOST_BEATS = 5  # once an exchange has failed
+_VERDICT = "verdict"
 
 
 class World:
-    """``rank`` of ``size`` learners. Alone, there is no process group; with others, gloo and the launcher's store."""
+    """``rank`` of ``size`` learners, each with a ``device``. Alone, there is no process group.
 
-    def __init__(self, rank: int, size: int, store: dist.Store) -> None:
+    As a context, it ends in order together with the others, or tells them who has failed and leaves at once.
+    """
+
+    def __init__(self, rank: int, size: int, store: dist.Store, device: torch.device) -> None:
         self.rank = rank
         self.size = size
         self.store = store
+        self.device = device
+        self.node_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # learners of this learner's node
+        self.stop_requested = False
         self._ended = threading.Event()
+        self._suspicious = threading.Event()
+        self._passes_missed = 0
         self._agreements = 0
+        # Of a store that learner 0 keeps itself, the end is learner 0's.
+        self._keeper = "the launcher" if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "learner 0"
 
     @staticmethod
-    def join(timeout_seconds: float = 60) -> World:
+    def join(timeout_seconds: float = 1800) -> World:
         """Join the learners that torchrun or srun has started (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or be alone.
 
-        :param timeout_seconds: how long an exchange may take before the learner gives up.
+        With CUDA a learner has the device of its LOCAL_RANK, collectives of device tensors go by NCCL, the rest by gloo.
+
+        :param timeout_seconds: how long an exchange may take. Dead and stopped learners are noticed long before, by their
+            heartbeats; this is for one that lives but does not come.
         """
+        device = torch.device("cpu")
+        if torch.cuda.is_available():
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
-            return World(0, 1, dist.HashStore())
-        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=timeout_seconds))
-        store = dist.distributed_c10d._get_default_store()
-        world = World(dist.get_rank(), size, dist.PrefixStore("adpsgd", store))
+            return World(0, 1, dist.HashStore(), device)
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_seconds))
+        # torchrun's restarts may find the store of the attempt before.
+        store = dist.PrefixStore(f"adpsgd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", _plain_store())
+        world = World(dist.get_rank(), size, store, device)
         world._watch()
         return world
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.size == 1:
+            return
+        if error is None or isinstance(error, SystemExit):
+            self.leave()
+        elif isinstance(error, ExchangeError):
+            self.suspect()  # the watch will find out who has gone, name it, and leave
+            time.sleep((_LOST_BEATS + 10) * _BEAT_SECONDS)
+            self.abandon(str(error))
+        else:
+            if isinstance(error, AdpsgdError):
+                self.abandon(str(error))
+            sys.excepthook(type(error), error, trace)
+            self.abandon(f"{type(error).__name__}: {error}")
+
+    def stop_on_signals(self, *signals: signal.Signals) -> None:
+        """Let a signal (SIGTERM, SIGUSR1 and SIGINT unless others are named) end work in order: see ``Learner.stopped``."""
+
+        def request(number: int, frame: object) -> None:
+            self.stop_requested = True
+
+        for number in signals or (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            signal.signal(number, request)
 
     def agree(self, what: Mapping[str, Any]) -> None:
         """Compare what must be equal at every learner, before the first exchange: sizes that differ would end in a crash.
@@ -53,59 +107,133 @@ class World:
         if self.size == 1:
             return
         self._agreements += 1
-        key = f"agree/{self._agreements}"
         mine = json.dumps(what, sort_keys=True)
-        self.store.set(f"{key}/{self.rank}", mine)
-        for other in range(self.size):
-            theirs = self.store.get(f"{key}/{other}").decode()
-            if theirs != mine:
+        self.store.set(f"agree/{self._agreements}/{self.rank}", mine)
+        all_of_them = self.store.multi_get([f"agree/{self._agreements}/{other}" for other in range(self.size)])
+        for other, theirs in enumerate(all_of_them):
+            if theirs.decode() != mine:
                 ours, there = json.loads(mine), json.loads(theirs)
                 keys = [name for name in sorted({*ours, *there}) if ours.get(name) != there.get(name)]
                 differences = "; ".join(f"{name}: {ours.get(name)} and {there.get(name)}" for name in keys)
                 raise AdpsgdError(f"learner {self.rank} and learner {other} differ: {differences}; start all with one config")
 
-    def barrier(self) -> None:
-        """Wait for every learner."""
+    @contextlib.contextmanager
+    def exchange(self, what: str) -> Iterator[None]:
+        """Tell a failed exchange from other errors."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise ExchangeError(f"{what} failed: {str(error).splitlines()[0]}") from error
+
+    def all_reduce(self, tensor: Tensor, group: dist.ProcessGroup | None = None) -> None:
+        """Sum over the learners, in place.
+
+        :raises ExchangeError: where a learner has gone.
+        """
         if self.size > 1:
-            dist.barrier()
+            with self.exchange("an allreduce"):
+                dist.all_reduce(tensor, group=group)
+
+    def broadcast(self, tensor: Tensor, source: int, group: dist.ProcessGroup | None = None) -> None:
+        """Give all learners the tensor of learner ``source``.
+
+        :raises ExchangeError: where a learner has gone.
+        """
+        if self.size > 1:
+            with self.exchange(f"a broadcast of learner {source}"):
+                dist.broadcast(tensor, source, group=group)
+
+    def barrier(self) -> None:
+        """Wait for every learner.
+
+        :raises ExchangeError: where a learner has gone.
+        """
+        self.all_reduce(torch.zeros(1))
+
+    def new_group(self, ranks: Sequence[int]) -> dist.ProcessGroup | None:
+        """A gloo group of its own for some learners; all must call this together. Others than these get ``None``.
+
+        Each pair meets once, here: a connection that is first used after its other end has died would hang.
+        """
+        group = dist.new_group(list(ranks), backend="gloo")
+        if self.rank not in ranks:
+            return None
+        others = [rank for rank in ranks if rank != self.rank]
+        with self.exchange("meeting the other learners"):
+            works = [dist.irecv(torch.empty(1), other, group=group) for other in others]
+            works += [dist.isend(torch.zeros(1), other, group=group) for other in others]
+            for work in works:
+                work.wait()
+        return group
 
     def leave(self) -> None:
-        """End in order, together with the others; learner 0 goes last if it keeps the store."""
-        if self.size > 1:
-            dist.barrier()
+        """End in order, together with the others."""
+        if self.size > 1 and not self._ended.is_set():
+            self.barrier()
             self._ended.set()
+            self.barrier()  # no one takes the store away while another still watches
             dist.destroy_process_group()
+
+    def abandon(self, why: str) -> NoReturn:
+        """Tell the others and leave at once: after a failure the process group can no longer be taken down in order."""
+        with contextlib.suppress(RuntimeError):
+            self.store.compare_set(_VERDICT, "", f"learner {self.rank} stopped: {why}")
+        self._exit(why)
+
+    def suspect(self) -> None:
+        """An exchange has failed: have the watch look for who has gone with less patience."""
+        self._suspicious.set()
+
+    def _exit(self, why: str) -> NoReturn:
+        print(f"error: learner {self.rank} stops: {why}", file=sys.stderr, flush=True)
+        if self._keeper == "learner 0" and self.rank == 0:
+            time.sleep(3 * _BEAT_SECONDS)  # the others still have to read the verdict in the store, which goes with it
+        os._exit(LOST)
 
     def _watch(self) -> None:
         """Beat, and look at the others' beats: a closed connection alone does not tell of every death.
 
-        The store is cloned: a wait on the shared one would block the main thread's claims.
+        Times are counted in beats of one's own, so that a job that is suspended as a whole goes on. The store is cloned: a
+        wait on the shared one would block the main thread's claims.
         """
-        shared = dist.distributed_c10d._get_default_store()
-        while isinstance(shared, dist.PrefixStore):
-            shared = shared.underlying_store
-        store = dist.PrefixStore("adpsgd-beat", shared.clone())
-        last = {other: (b"", time.monotonic()) for other in range(self.size) if other != self.rank}
+        store = dist.PrefixStore(f"adpsgd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", _plain_store().clone())
+        names = [f"beat/{rank}" for rank in range(self.size)]
+        store.set(names[self.rank], "0")
 
         def watch() -> None:
-            beat = 0
+            beat, seen, missed = 0, [b""] * self.size, [0] * self.size
             while not self._ended.wait(_BEAT_SECONDS):
                 beat += 1
                 try:
-                    store.set(str(self.rank), str(beat))
-                    for other, (seen, since) in list(last.items()):
-                        now = store.get(str(other)) if store.check([str(other)]) else b""
-                        if now != seen:
-                            last[other] = now, time.monotonic()
-                        elif time.monotonic() - since > _LOST_SECONDS:
-                            self.abandon(f"learner {other} has given no sign of life for {_LOST_SECONDS:.0f} s")
-                except (RuntimeError, dist.DistNetworkError) as error:
+                    store.set(names[self.rank], str(beat))
+                    now = store.multi_get(names)
+                    missed = [0 if now[r] != seen[r] else missed[r] + 1 for r in range(self.size)]
+                    seen = now
+                    limit = _SUSPECT_LOST_BEATS if self._suspicious.is_set() else _LOST_BEATS
+                    worst = max(range(self.size), key=lambda r: missed[r])
+                    if missed[worst] >= limit:
+                        text = f"learner {worst} has given no sign of life for {missed[worst]} s"
+                        store.compare_set(_VERDICT, "", text)
+                    if store.check([_VERDICT]) and not self._ended.is_set():
+                        self._exit(f"{store.get(_VERDICT).decode()}; start again to resume")
+                except RuntimeError:
                     if not self._ended.is_set():
-                        self.abandon(f"the launcher's store is gone ({str(error).splitlines()[0]})")
+                        self._exit(f"the store is gone, and {self._keeper} that keeps it; start again to resume")
+                self._passes_missed = 0
+
+        def guard() -> None:
+            while not self._ended.wait(_BEAT_SECONDS):
+                self._passes_missed += 1
+                if self._passes_missed >= _LOST_BEATS:
+                    self._exit(f"the store has not answered for {_LOST_BEATS} s, nor has {self._keeper} that keeps it")
 
         threading.Thread(target=watch, daemon=True, name="adpsgd-watch").start()
+        threading.Thread(target=guard, daemon=True, name="adpsgd-guard").start()
 
-    def abandon(self, why: str) -> None:
-        """Say why and leave at once: after a failure the process group can no longer be taken down in order."""
-        print(f"error: learner {self.rank} stops: {why}; start again to resume", file=sys.stderr, flush=True)
-        os._exit(LOST)
+
+def _plain_store() -> dist.Store:
+    """The launcher's store without the prefixes of the process group; these cannot be cloned."""
+    store = dist.distributed_c10d._get_default_store()
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return store

@@ -3,21 +3,22 @@
     torchrun --nproc-per-node 2 -m local.am.train --strategy adpsgd-random --egs egs/train --heldout egs/train_dev \\
         --am '{...}' --conf '{...}' --out train/adpsgd-random
 
-A run that was ended goes on from its newest checkpoint. ``final.pt`` holds the average of all learners' models.
+A run that was ended goes on from its newest checkpoint; on SIGTERM, SIGUSR1 or SIGINT it writes one first and ends with exit
+code 75. ``final.pt`` holds the average of all learners' models.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
+import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-import torch.distributed as dist
 from torch.nn import functional
 from tqdm import tqdm
 
@@ -45,6 +46,23 @@ class TrainConf:
     clip_norm: float
     seed: int
     threads: int  # of each learner
+    schedule: str = "annealed"  # after the warm-up: adpsgd.Schedule's shapes
+    micro_batches: int = 1  # a batch is computed in so many parts, for less memory
+    precision: str = "float32"  # or bfloat16: matrix products under autocast, weights and mixing stay float32
+    mix_momentum: bool = False
+    checkpoint_minutes: float = 30  # besides those after every epoch
+    keep_learners: bool = False  # each learner's own model too, as learner-R.pt
+    tensorboard: bool = False
+    slow: dict[str, float] = field(default_factory=dict)  # for experiments: a rank's factor of slowness
+    slow_link: dict[str, float] = field(default_factory=dict)  # for experiments: megabytes a second of a rank's exchanges
+
+    def identity(self) -> dict[str, Any]:
+        """What the result depends on."""
+        beside = ("threads", "checkpoint_minutes", "keep_learners", "tensorboard", "slow", "slow_link")
+        return {name: value for name, value in asdict(self).items() if name not in beside}
+
+
+_PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def evaluate(model: AcousticModel, store: FrameStore, world: adpsgd.World) -> tuple[float, float]:
@@ -54,16 +72,15 @@ def evaluate(model: AcousticModel, store: FrameStore, world: adpsgd.World) -> tu
     with torch.inference_mode():
         for first in range(world.rank * _EVALUATION_BATCH, len(store), world.size * _EVALUATION_BATCH):
             indices = torch.arange(first, min(first + _EVALUATION_BATCH, len(store))).numpy()
-            inputs, targets = store.batch(indices)
+            inputs, targets = (tensor.to(world.device) for tensor in store.batch(indices))
             logits = model(inputs).flatten(0, 1)
             targets = targets.flatten()
             counted = targets != NO_TARGET
-            sums[0] += functional.cross_entropy(logits, targets, ignore_index=NO_TARGET, reduction="sum")
-            sums[1] += (logits.argmax(1)[counted] == targets[counted]).sum()
-            sums[2] += counted.sum()
+            sums[0] += float(functional.cross_entropy(logits, targets, ignore_index=NO_TARGET, reduction="sum"))
+            sums[1] += int((logits.argmax(1)[counted] == targets[counted]).sum())
+            sums[2] += int(counted.sum())
     model.train()
-    if world.size > 1:
-        dist.all_reduce(sums)
+    world.all_reduce(sums)
     return float(sums[0] / sums[2]), float(sums[1] / sums[2])
 
 
@@ -82,13 +99,17 @@ def train(
     """
     if heldout.num_pdfs != train_store.num_pdfs:
         raise RecipeError(f"the training set has {train_store.num_pdfs} pdfs, the held-out one {heldout.num_pdfs}")
+    if conf.precision not in _PRECISIONS:
+        raise RecipeError(f"train.precision: {conf.precision!r} is none of {', '.join(_PRECISIONS)}")
     torch.manual_seed(conf.seed)
     model = AcousticModel(train_store.inputs, train_store.num_pdfs, am)
     sample = torch.linspace(0, len(train_store) - 1, _NORMALISATION_BATCHES * conf.batch).long().unique().numpy()
     model.normalise_by(train_store.batch(sample)[0].flatten(0, 1))
-    identity = {"am": asdict(am), "train": asdict(conf), "samples": len(train_store), "pdfs": train_store.num_pdfs}
+    model.to(world.device)
+    torch.manual_seed(conf.seed + 1 + world.rank)  # dropout
+    identity = {"strategy": strategy, "am": asdict(am), "train": conf.identity()}
+    identity |= {"samples": len(train_store), "pdfs": train_store.num_pdfs}
     world.agree(identity)
-    folder = out / "checkpoints"
     learner = adpsgd.Learner(
         model,
         lambda parameters: torch.optim.SGD(
@@ -96,85 +117,93 @@ def train(
         ),
         adpsgd.strategy(strategy, conf.seed),
         world,
-        adpsgd.Schedule(conf.initial_rate, conf.peak_rate, conf.warmup_epochs),
+        adpsgd.Schedule(conf.initial_rate, conf.peak_rate, conf.warmup_epochs, conf.schedule, epochs=conf.epochs),
         clip_norm=conf.clip_norm,
-        telemetry=out / "log" / f"learner-{world.rank}.jsonl",
+        mix_momentum=conf.mix_momentum,
+        slow={int(rank): factor for rank, factor in conf.slow.items()},
+        slow_link={int(rank): megabytes for rank, megabytes in conf.slow_link.items()},
+        telemetry=adpsgd.Telemetry(
+            out / "log" / f"learner-{world.rank}.jsonl",
+            out / "tensorboard" / f"learner-{world.rank}" if conf.tensorboard else None,
+        ),
     )
-    checkpoints = adpsgd.Checkpoints(folder, world)
-    digest = hashlib.sha256(json.dumps([strategy, identity], sort_keys=True).encode()).hexdigest()
-    begun, history = 0, []
-    if (newest := checkpoints.newest()) is not None:
-        begun, state, shared = newest
-        if shared["configuration"] != digest:
-            raise RecipeError(f"{folder} belongs to another configuration; remove it to begin anew")
-        learner.restore(state)
-        history = shared["history"]
-    batches = -(-len(train_store) // conf.batch)
+    checkpoints = adpsgd.Checkpoints(out / "checkpoints", learner, identity)
+    shared = checkpoints.resume() or {"history": [], "seconds": 0.0}
+    history: list[dict[str, Any]] = shared["history"]
     bar = tqdm(
-        total=conf.epochs * batches,
-        initial=begun * batches,
+        total=conf.epochs,
+        initial=learner.position,
         desc=strategy,
         mininterval=5,
         disable=world.rank != 0,
-        unit="batch",
+        unit="epoch",
+        bar_format="{desc}: {percentage:3.0f}%|{bar}| {n:.2f}/{total:.0f} epochs [{elapsed}<{remaining}{postfix}]",
     )
-    for epoch in range(begun, conf.epochs):
-        began = time.perf_counter()
-        loss_sum = torch.zeros(2, dtype=torch.float64)
-        for indices in learner.work(epoch, len(train_store), conf.batch, conf.seed):
-            inputs, targets = train_store.batch(indices)
-            loss = functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), ignore_index=NO_TARGET)
-            loss.backward()
-            value = float(loss.detach())
-            learner.step(value, len(indices))
-            loss_sum += torch.tensor([value * len(indices), len(indices)], dtype=torch.float64)
-            bar.update(world.size)
-        seconds = time.perf_counter() - began
-        claimed = [0] * world.size
-        if world.size > 1:
-            counts = torch.zeros(world.size, dtype=torch.float64)
-            counts[world.rank] = loss_sum[1]
-            dist.all_reduce(counts)
-            dist.all_reduce(loss_sum)
-            claimed = counts.long().tolist()
+    while learner.epoch < conf.epochs:
+        began, epoch = time.perf_counter(), learner.epoch
+        for indices in learner.work(len(train_store), conf.batch, conf.seed, 60 * conf.checkpoint_minutes):
+            for part in np.array_split(indices, min(conf.micro_batches, len(indices))):
+                inputs, targets = (tensor.to(world.device) for tensor in train_store.batch(part))
+                with torch.autocast(world.device.type, torch.bfloat16, enabled=conf.precision == "bfloat16"):
+                    logits = model(inputs).flatten(0, 1)
+                loss = functional.cross_entropy(logits.float(), targets.flatten(), ignore_index=NO_TARGET)
+                learner.backward(loss, len(part))
+            learner.step()
+            bar.update(learner.position - bar.n)
+        shared["seconds"] += time.perf_counter() - began
+        if learner.epoch == epoch:  # paused or stopped in the middle
+            checkpoints.save(shared)
+            if learner.stopped:
+                bar.close()
+                print(f"learner {world.rank} stops with a checkpoint at epoch {learner.position:.3f}", file=sys.stderr)
+                sys.exit(adpsgd.STOPPED)
+            continue
+        train_loss, claimed = learner.tally()
         with learner.averaged() as distance:
             heldout_loss, accuracy = evaluate(model, heldout, world)
         history.append(
             {
-                "epoch": epoch + 1,
-                "samples": int(loss_sum[1]),
+                "epoch": learner.epoch,
+                "samples": sum(claimed),
                 "claimed": claimed,
-                "train_loss": float(loss_sum[0] / loss_sum[1]),
+                "train_loss": train_loss,
                 "heldout_loss": heldout_loss,
                 "heldout_accuracy": accuracy,
                 "consensus_distance": distance,
                 "rate": learner.optimizer.param_groups[0]["lr"],
-                "seconds": seconds,
+                "seconds": shared["seconds"],
                 "skipped": learner.skipped,
             }
         )
-        checkpoints.save(epoch + 1, learner.state(), {"configuration": digest, "history": history})
+        shared["seconds"] = 0.0
+        checkpoints.save(shared)
         bar.set_postfix(heldout=f"{heldout_loss:.3f}", accuracy=f"{accuracy:.3f}")
     bar.close()
+    content: dict[str, Any] = {
+        "am": asdict(am),
+        "inputs": train_store.inputs,
+        "pdfs": train_store.num_pdfs,
+        "log_priors": torch.from_numpy(train_store.log_priors()),
+        "strategy": strategy,
+        "learners": world.size,
+    }
+
+    def save(name: str) -> None:
+        weights = {key: value.detach().cpu().clone() for key, value in model.state_dict().items()}
+        with atomic_path(out / name) as temporary:
+            torch.save(content | {"model": weights}, temporary)
+
+    if conf.keep_learners:
+        save(f"learner-{world.rank}.pt")
     with learner.averaged():
         if world.rank == 0:
             write_text(out / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
-            content: dict[str, Any] = {
-                "am": asdict(am),
-                "inputs": train_store.inputs,
-                "pdfs": train_store.num_pdfs,
-                "log_priors": torch.from_numpy(train_store.log_priors()),
-                "strategy": strategy,
-                "learners": world.size,
-                "model": {name: value.clone() for name, value in model.state_dict().items()},
-            }
-            with atomic_path(out / "final.pt") as temporary:
-                torch.save(content, temporary)
+            save("final.pt")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--strategy", required=True, choices=sorted(adpsgd.STRATEGIES))
+    parser.add_argument("--strategy", required=True, help=f"{', '.join(adpsgd.STRATEGIES)}; options after commas")
     for name in ("--egs", "--heldout", "--out"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--am", required=True, help="JSON of AmConf")
@@ -182,15 +211,16 @@ def main() -> None:
     arguments = parser.parse_args()
     am, conf = parse_conf(AmConf, arguments.am, "am"), parse_conf(TrainConf, arguments.conf, "train")
     torch.set_num_threads(conf.threads)
-    world = adpsgd.World.join()
     try:
-        stores = FrameStore.read(arguments.egs), FrameStore.read(arguments.heldout)
-        train(arguments.strategy, *stores, am, conf, world, arguments.out)
-    except (adpsgd.AdpsgdError, RecipeError, RuntimeError) as error:
-        if world.size > 1:  # the others may be waiting for this learner; after an error there is no orderly way out
-            world.abandon(str(error))
+        with adpsgd.World.join() as world:
+            world.stop_on_signals()
+            try:
+                stores = FrameStore.read(arguments.egs), FrameStore.read(arguments.heldout)
+                train(arguments.strategy, *stores, am, conf, world, arguments.out)
+            except (RecipeError, FileNotFoundError) as error:
+                raise adpsgd.AdpsgdError(str(error)) from error  # which ends the other learners too
+    except adpsgd.AdpsgdError as error:
         raise RecipeError(str(error)) from error
-    world.leave()
 
 
 if __name__ == "__main__":
