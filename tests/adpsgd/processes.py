@@ -14,8 +14,11 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
+os.environ["OMP_NUM_THREADS"] = "1"  # read by torch in the server below; a pool of threads would not survive the fork
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "adpsgd", "numpy"])  # imported once for all learners
+_CONTEXT.set_forkserver_preload(
+    ["torch", "torch._dynamo", "torch.distributed", "adpsgd", "pytest"]
+)  # imported once for all learners
 
 
 def _learner(function: Callable[..., Any], rank: int, errors: str, environment: dict[str, str], *rest: Any) -> None:
@@ -23,9 +26,6 @@ def _learner(function: Callable[..., Any], rank: int, errors: str, environment: 
     with open(errors, "w") as file:
         os.dup2(file.fileno(), 2)
     os.environ.update(environment, RANK=str(rank))
-    import torch
-
-    torch.set_num_threads(1)
     results.put((rank, function(rank, *arguments)))
 
 
@@ -37,8 +37,10 @@ class Learners:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         environment = {
-            "WORLD_SIZE": str(learners), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+            "WORLD_SIZE": str(learners),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
         self.results: Queue = _CONTEXT.Queue()
         self._errors = [Path(tempfile.mkstemp(suffix=f".learner-{rank}")[1]) for rank in range(learners)]
         self.processes = [
