@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
@@ -65,11 +66,13 @@ class World:
         if size == 1:
             return World(0, 1, dist.HashStore(), device)
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_seconds))
-        # torchrun's restarts may find the store of the attempt before.
-        store = dist.PrefixStore(f"adpsgd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", _plain_store())
-        world = World(dist.get_rank(), size, store, device)
-        world._watch()
+        timeout = datetime.timedelta(seconds=timeout_seconds)
+        shared, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+        attempt = _attempt(shared, rank, size, timeout_seconds)
+        store = dist.PrefixStore(attempt, shared)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+        world = World(rank, size, dist.PrefixStore("adpsgd", store), device)
+        world._watch(dist.PrefixStore(f"{attempt}/adpsgd", shared.clone()))
         return world
 
     def __enter__(self) -> World:
@@ -190,13 +193,13 @@ class World:
             time.sleep(3 * _BEAT_SECONDS)  # the others still have to read the verdict in the store, which goes with it
         os._exit(LOST)
 
-    def _watch(self) -> None:
+    def _watch(self, store: dist.Store) -> None:
         """Beat, and look at the others' beats: a closed connection alone does not tell of every death.
 
-        Times are counted in beats of one's own, so that a job that is suspended as a whole goes on. The store is cloned: a
-        wait on the shared one would block the main thread's claims.
+        Times are counted in beats of one's own, so that a job that is suspended as a whole goes on.
+
+        :param store: a connection of its own: a wait on a shared one would block the main thread's claims.
         """
-        store = dist.PrefixStore(f"adpsgd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", _plain_store().clone())
         names = [f"beat/{rank}" for rank in range(self.size)]
         store.set(names[self.rank], "0")
 
@@ -231,9 +234,28 @@ class World:
         threading.Thread(target=guard, daemon=True, name="adpsgd-guard").start()
 
 
-def _plain_store() -> dist.Store:
-    """The launcher's store without the prefixes of the process group; these cannot be cloned."""
-    store = dist.distributed_c10d._get_default_store()
-    while isinstance(store, dist.PrefixStore):
-        store = store.underlying_store
-    return store
+def _attempt(store: dist.Store, rank: int, size: int, timeout_seconds: float) -> str:
+    """A name for this attempt that all learners know; what one before it has left in the store lies under another.
+
+    torchrun's restarts may keep the store, and on several nodes do not count alike. So learner 0 draws a name, and hands it
+    to each learner that shows a token drawn just now.
+
+    :raises AdpsgdError: naming the learners that have not come.
+    """
+    token = uuid.uuid4().hex
+    if rank:
+        store.set(f"hello/{rank}", token)
+        name = store.get(f"welcome/{token}").decode()
+        store.set(f"{name}/joined/{rank}", "")
+        return name
+    until = time.monotonic() + timeout_seconds
+    missing = list(range(1, size))
+    while missing:
+        if time.monotonic() > until:
+            raise AdpsgdError(f"learners {missing} have not come within {timeout_seconds:.0f} s")
+        for other in missing:
+            if store.check([f"hello/{other}"]):
+                store.set(f"welcome/{store.get(f'hello/{other}').decode()}", token)
+        time.sleep(0.01)
+        missing = [other for other in missing if not store.check([f"{token}/joined/{other}"])]
+    return token

@@ -107,8 +107,9 @@ def train(
     model.normalise_by(train_store.batch(sample)[0].flatten(0, 1))
     model.to(world.device)
     torch.manual_seed(conf.seed + 1 + world.rank)  # dropout
-    identity = {"strategy": strategy, "am": asdict(am), "train": conf.identity()}
-    identity |= {"samples": len(train_store), "pdfs": train_store.num_pdfs}
+    identity = {"strategy": strategy, "samples": len(train_store), "pdfs": train_store.num_pdfs}
+    identity |= {f"am.{name}": value for name, value in asdict(am).items()}
+    identity |= {f"train.{name}": value for name, value in conf.identity().items()}
     world.agree(identity)
     learner = adpsgd.Learner(
         model,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +77,7 @@ TRAIN = {
 }  # fmt: skip
 
 
-def _train(root: Path, folder: Path, strategy: str, learners: int, **changes: float) -> subprocess.CompletedProcess[str]:
+def _train(root: Path, folder: Path, strategy: str, learners: int, **changes: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(learners)]
     command += ["-m", "local.am.train", "--strategy", strategy, "--egs", str(folder / "egs"), "--heldout", str(folder / "dev")]
     command += ["--am", json.dumps(AM), "--conf", json.dumps(TRAIN | changes), "--out", str(folder / strategy)]
@@ -107,7 +109,54 @@ def test_training_learns_resumes_and_scores(strategy: str, root: Path, tmp_path:
     assert (tmp_path / strategy / "history.jsonl").read_text() == "".join(json.dumps(line) + "\n" for line in history)
     other = _train(root, tmp_path, strategy, 2, peak_rate=0.5)
     assert other.returncode != 0
-    assert "belongs to another configuration; remove it to begin anew" in other.stderr
+    assert "belongs to another configuration (train.peak_rate: 1.0, now 0.5); remove" in other.stderr
+
+
+def test_a_signal_saves_a_checkpoint_and_the_next_run_ends_as_an_undisturbed_one(root: Path, tmp_path: Path) -> None:
+    """Alone, so that it is the same to the bit; with momentum, dropout, and a checkpoint in the middle of an epoch."""
+    _save(_store([60] * 200), tmp_path / "egs")
+    _save(_store([60] * 5, seed=1), tmp_path / "dev")
+    whole = _train(root, tmp_path, "allreduce", 1, epochs=5)
+    assert whole.returncode == 0, whole.stderr[-2000:]
+    final = torch.load(tmp_path / "allreduce" / "final.pt", weights_only=True)["model"]
+    (tmp_path / "allreduce").rename(tmp_path / "whole")
+    command = [sys.executable, "-m", "local.am.train", "--strategy", "allreduce", "--egs", str(tmp_path / "egs")]
+    command += ["--heldout", str(tmp_path / "dev"), "--am", json.dumps(AM), "--out", str(tmp_path / "allreduce")]
+    command += ["--conf", json.dumps(TRAIN | {"epochs": 5, "slow": {"0": 3.0}})]
+    running = subprocess.Popen(command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "allreduce" / "log" / "learner-0.jsonl"
+    while not log.exists() or len(log.read_text().splitlines()) < 230:  # in the second epoch of 150 batches each
+        time.sleep(0.02)
+    running.send_signal(signal.SIGUSR1)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 75, errors
+    assert "learner 0 stops with a checkpoint at epoch 1." in errors
+    assert [p.name[:16] for p in sorted((tmp_path / "allreduce" / "checkpoints").iterdir())][-1] == "epoch-0001-block"
+    done = _train(root, tmp_path, "allreduce", 1, epochs=5)
+    assert done.returncode == 0, done.stderr[-2000:]
+    resumed = torch.load(tmp_path / "allreduce" / "final.pt", weights_only=True)["model"]
+    for name, value in final.items():
+        assert torch.equal(resumed[name], value), name
+    losses = [[json.loads(line)["train_loss"] for line in (tmp_path / run / "history.jsonl").open()] for run in ("whole", "allreduce")]
+    assert losses[0] == losses[1]
+
+
+def test_bfloat16_micro_batches_and_kept_learners(root: Path, tmp_path: Path) -> None:
+    _save(_store([60] * 40), tmp_path / "egs")
+    _save(_store([60] * 5, seed=1), tmp_path / "dev")
+    options = {"precision": "bfloat16", "micro_batches": 2, "keep_learners": True, "mix_momentum": True, "schedule": "cosine"}
+    done = _train(root, tmp_path, "local-sgd,period=4", 2, **options)
+    assert done.returncode == 0, done.stderr[-2000:]
+    out = tmp_path / "local-sgd,period=4"
+    last = json.loads((out / "history.jsonl").read_text().splitlines()[-1])
+    assert last["heldout_accuracy"] > 0.8
+    models = [torch.load(out / name, weights_only=True)["model"] for name in ("learner-0.pt", "learner-1.pt", "final.pt")]
+    for name, average in models[2].items():
+        assert average.dtype == torch.float32
+        torch.testing.assert_close((models[0][name] + models[1][name]) / 2, average)
+    wrong = _train(root, tmp_path, "allreduce", 2, precision="float8")
+    assert wrong.returncode != 0
+    assert "train.precision: 'float8' is none of float32, bfloat16" in wrong.stderr
 
 
 def test_a_missing_network_is_named(tmp_path: Path) -> None:
