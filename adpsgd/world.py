@@ -188,6 +188,7 @@ class World:
         self._suspicious.set()
 
     def _exit(self, why: str) -> NoReturn:
+        self._ended.set()
         print(f"error: learner {self.rank} stops: {why}", file=sys.stderr, flush=True)
         if self._keeper == "learner 0" and self.rank == 0:
             time.sleep(3 * _BEAT_SECONDS)  # the others still have to read the verdict in the store, which goes with it
