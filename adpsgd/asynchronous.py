@@ -30,8 +30,8 @@ class Adpsgd(Strategy):
     weights. Gradient steps made meanwhile survive, and because every learner sends what it subtracts, the mean over the
     learners does not change in any round.
 
-    A round begins with a learner that has made a step. Its partners join in when its message reaches them, even in the
-    middle of a long computation. There is at most one round for each step of the fastest learner.
+    A round begins with a learner that has made a step since it last took part in one. Its partners join in when its message
+    reaches them, even in the middle of a long computation. So there is about one round for each step of the fastest learner.
 
     Messages travel between hosts' memories, pinned where the model is on a GPU; there the copies have a stream of their own.
     """
@@ -41,14 +41,13 @@ class Adpsgd(Strategy):
         self._topology = topology
         self._seed = seed
         self._lock = threading.Lock()  # of all that follows and of the weights; never held over an exchange
-        self._news = 0  # steps made since the last round began
+        self._due = 0  # above 0, a round is to begin
         self._begun = 0  # rounds
         self._holding = False  # no further round begins, except those before _end
         self._end: int | None = None
         self._merged_next = 0
         self._thread: threading.Thread | None = None
         self._failure: ExchangeError | None = None
-        self._drains = 0
 
     @property
     def team(self) -> range:
@@ -102,7 +101,7 @@ class Adpsgd(Strategy):
             if samples:
                 optimizer.step()
             self._merge()
-            self._news += 1
+            self._due += 1
 
     def _merge(self) -> None:
         if self._merged_next:
@@ -122,8 +121,7 @@ class Adpsgd(Strategy):
         """
         if self._thread is None:
             return
-        store, place = self.world.store, f"drain/{self._drains}"
-        self._drains += 1
+        store, place = self.world.store, self.world.name("drain")
         with self.world.exchange("the end of the work"):
             if store.add(f"{place}/here", 1) == len(self._ranks):
                 store.set(f"{place}/all", "")
@@ -139,7 +137,7 @@ class Adpsgd(Strategy):
         self._raise_failure()
         with self._weights():
             self._merge()
-        self._holding, self._end, self._news = False, None, 0
+        self._holding, self._end, self._due = False, None, 0
 
     def _mix(self) -> None:
         """The thread: rounds until the last one."""
@@ -192,11 +190,11 @@ class Adpsgd(Strategy):
         while True:
             stamped = alone or any(element[0] >= 0 for element in last)
             with self._weights():
-                if (self._end is not None and self.rounds < self._end) if self._holding else (self._news or stamped):
+                if (self._end is not None and self.rounds < self._end) if self._holding else (self._due > 0 or stamped):
                     began = time.perf_counter()
                     self._begun = self.rounds + 1
                     if not alone:
-                        self._news = 0
+                        self._due = max(self._due, 0) - 1  # a round that others began counts for the next step
                         if self._stream is None:
                             torch.add(self.flat.mixed, self._pending, out=self._sent[:-1])
                         else:
@@ -277,7 +275,7 @@ class Hierarchical(Adpsgd):
                 if merged:
                     self._pending.sub_(self._handed_on)
                 self._merged_next -= count
-                self._news += 1
+                self._due += 1
         self.merged = int(merged)
 
     def drain(self) -> None:

@@ -26,12 +26,12 @@ class Claims:
     their next blocks from a counter in the store.
     """
 
-    def __init__(self, world: World, strategy: Strategy, name: str, first: int, blocks: int) -> None:
-        """:param name: of this piece of work, the same at all learners and new for each."""
+    def __init__(self, world: World, strategy: Strategy, first: int, blocks: int) -> None:
+        name = world.name("work")
         self._world = world
         self._strategy = strategy
-        self._counter = f"work/{name}/claimed"
-        self._halting = f"work/{name}/halt"
+        self._counter = f"{name}/claimed"
+        self._halting = f"{name}/halt"
         self._team = strategy.team
         self._first = first
         self._blocks = blocks

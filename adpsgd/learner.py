@@ -76,7 +76,6 @@ class Learner:
         self._loss_sum = 0.0  # over this learner's samples of the epoch
         self._samples = 0
         self._block = 0  # the first of the epoch's work that no one has claimed, while no one works
-        self._works = 0
         self._position = 0.0  # epochs of work claimed by all learners
         self._batch: np.ndarray = np.zeros(0, dtype=np.int64)
         self._computed: list[tuple[Tensor, int]] = []  # loss and samples of the micro-batches since the last step
@@ -106,9 +105,7 @@ class Learner:
         """Epochs of work that all learners together had claimed with the last claim."""
         return self._position
 
-    def work(
-        self, num_samples: int, batch_size: int, seed: int, pause_seconds: float | None = None
-    ) -> Iterator[np.ndarray]:
+    def work(self, num_samples: int, batch_size: int, seed: int, pause_seconds: float | None = None) -> Iterator[np.ndarray]:
         """Yield batches of sample indices until the epoch's work is gone; every sample goes to one learner, once.
 
         The epoch's permutation follows from (seed, epoch). Asynchronous learners claim its next block from a shared
@@ -125,8 +122,7 @@ class Learner:
         order = np.random.default_rng([seed, self.epoch]).permutation(num_samples)
         blocks = -(-num_samples // batch_size)
         until = time.monotonic() + pause_seconds if pause_seconds is not None and self.world.rank == 0 else float("inf")
-        self._claims = claims = Claims(self.world, self.strategy, str(self._works), self._block, blocks)
-        self._works += 1
+        self._claims = claims = Claims(self.world, self.strategy, self._block, blocks)
         self.strategy.begin()
         self._since = time.perf_counter()
         while (claim := claims.next(self.world.stop_requested, time.monotonic() > until)) is not None:

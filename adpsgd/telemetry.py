@@ -42,7 +42,9 @@ class Telemetry:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise AdpsgdError("TensorBoard's files were asked for, but it is not installed: pip install tensorboard") from error
+                raise AdpsgdError(
+                    "TensorBoard's files were asked for, but it is not installed: pip install tensorboard"
+                ) from error
             self._board = SummaryWriter(str(tensorboard))
 
     def write(self, step: int, line: dict[str, float]) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
@@ -45,7 +46,7 @@ class World:
         self._ended = threading.Event()
         self._suspicious = threading.Event()
         self._passes_missed = 0
-        self._agreements = 0
+        self._named: Counter[str] = Counter()
         # Of a store that learner 0 keeps itself, the end is learner 0's.
         self._keeper = "the launcher" if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "learner 0"
 
@@ -102,6 +103,11 @@ class World:
         for number in signals or (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
             signal.signal(number, request)
 
+    def name(self, kind: str) -> str:
+        """A prefix for the store that nothing else has used: the n-th of its kind, at all learners that ask alike."""
+        self._named[kind] += 1
+        return f"{kind}/{self._named[kind]}"
+
     def agree(self, what: Mapping[str, Any]) -> None:
         """Compare what must be equal at every learner, before the first exchange: sizes that differ would end in a crash.
 
@@ -109,10 +115,10 @@ class World:
         """
         if self.size == 1:
             return
-        self._agreements += 1
+        name = self.name("agree")
         mine = json.dumps(what, sort_keys=True)
-        self.store.set(f"agree/{self._agreements}/{self.rank}", mine)
-        all_of_them = self.store.multi_get([f"agree/{self._agreements}/{other}" for other in range(self.size)])
+        self.store.set(f"{name}/{self.rank}", mine)
+        all_of_them = self.store.multi_get([f"{name}/{other}" for other in range(self.size)])
         for other, theirs in enumerate(all_of_them):
             if theirs.decode() != mine:
                 ours, there = json.loads(mine), json.loads(theirs)

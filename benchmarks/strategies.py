@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -155,10 +154,8 @@ def worker(model: str, straggler: float, seconds: float, rounds: int, systems: l
         task = Task(model, straggler if world.rank == 0 else 1.0)
         for number in range(rounds):
             for system in systems:
-                if system in OTHERS:
-                    go = run_other(system, task, world, f"{number}/{system}")
-                else:
-                    go = run_ours(system, task, world)
+                ours = system not in OTHERS
+                go = run_ours(system, task, world) if ours else run_other(system, task, world, f"{number}/{system}")
                 go(seconds / 5)
                 world.barrier()
                 cpu, began = time.process_time(), time.perf_counter()
@@ -248,7 +245,8 @@ def main() -> None:
                 sys.exit(f"error: a learner has ended with {process.returncode}")
     link = f", links of {arguments.link_mbit:g} Mbit/s" if arguments.link_mbit else ""
     slow = f", one {arguments.straggler:g}x slow" if arguments.straggler > 1 else ""
-    print(f"\n{arguments.model}, {arguments.learners} learners{slow}{link}; median of {arguments.rounds} rounds of {arguments.seconds:g} s\n")
+    print(f"\n{arguments.model}, {arguments.learners} learners{slow}{link}")
+    print(f"median of {arguments.rounds} rounds of {arguments.seconds:g} s\n")
     print("| system | samples/s | of computing alone | CPU ms a sample |\n|---|---|---|---|")
     alone = statistics.median(found["rate"] for found in results["compute only"])
     for system, rows in results.items():

@@ -96,7 +96,7 @@ def test_a_learners_own_error_reaches_all() -> None:
                 assert "learner 1 stopped" in learners.errors(rank)
 
 
-_PROGRAM = '''
+_PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 import torch
@@ -127,7 +127,7 @@ with adpsgd.World.join() as world:
         (folder / f"used-{epoch}-{world.rank}").write_text(" ".join(map(str, used)))
     with learner.averaged():
         torch.save(learner.flat.values.clone(), folder / f"final-{world.rank}.pt")
-'''
+"""
 
 
 def _launched(root: Path, folder: Path, strategy: str, mode: str) -> torch.Tensor:

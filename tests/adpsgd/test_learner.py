@@ -58,6 +58,26 @@ def test_every_sample_goes_to_one_learner_once_an_epoch(strategy: str) -> None:
         assert len(set(steps)) == 1
 
 
+def _two_in_turn(rank: int) -> list[int]:
+    with adpsgd.World.join() as world:
+        counts = []
+        for strategy in ("adpsgd-random", "adpsgd-fixed", "adpsgd-random"):
+            model = nn.Linear(2, 1)
+            learner = adpsgd.Learner(model, sgd, adpsgd.strategy(strategy, 1), world)
+            mine = 0
+            for batch in learner.work(50, 2, seed=1):
+                learner.backward(model(torch.zeros(len(batch), 2)).sum(), len(batch))
+                learner.step()
+                mine += len(batch)
+            counts.append(mine)
+        return counts
+
+
+def test_several_trainings_in_one_process_do_not_meet() -> None:
+    results = np.array(run(_two_in_turn, 3))
+    assert results.sum(0).tolist() == [50, 50, 50]
+
+
 def _halted(rank: int, strategy: str, folder: str, pause: bool) -> tuple[list[list[int]], bool]:
     """Learner 1 gets a signal, or learner 0's time to pause comes, in the middle of the first epoch."""
     with adpsgd.World.join() as world:
@@ -224,10 +244,9 @@ def test_an_unused_parameter_keeps_its_place_and_loaded_weights_stay() -> None:
             return self.last(self.first(x))
 
     model = Two()
-    learner = adpsgd.Learner(
-        model, lambda p: torch.optim.SGD(p, lr=0.5), adpsgd.strategy("allreduce", 1), adpsgd.World.join()
-    )
-    model.load_state_dict({"first.weight": torch.ones(1, 1), "unused.weight": torch.ones(1, 1) * 7, "last.weight": torch.ones(1, 1) * 2})
+    learner = adpsgd.Learner(model, lambda p: torch.optim.SGD(p, lr=0.5), adpsgd.strategy("allreduce", 1), adpsgd.World.join())
+    loaded = {"first.weight": 1.0, "unused.weight": 7.0, "last.weight": 2.0}
+    model.load_state_dict({name: torch.full((1, 1), value) for name, value in loaded.items()})
     for batch in learner.work(1, 1, seed=1):
         learner.backward(model(torch.ones(1, 1)).sum(), len(batch))
         assert learner.flat.gradients.tolist() == [2, 0, 1]
@@ -343,5 +362,3 @@ def test_the_example_trains_stops_and_goes_on(root: Path, tmp_path: Path) -> Non
     lines = again.stdout.splitlines()
     assert not lines[0].startswith("epoch 1.00")
     assert lines[-1].startswith("epoch 6.00: 9")  # percent right
-
-

@@ -42,9 +42,7 @@ def test_the_fixed_rings_eigenvalues_are_the_papers(learners: int) -> None:
     np.testing.assert_allclose(found, np.sort(expected), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("learners", "gap"), [(8, 2.0e-1), (16, 5.1e-2), (32, 1.3e-2), (64, 3.2e-3), (128, 8.0e-4)]
-)
+@pytest.mark.parametrize(("learners", "gap"), [(8, 2.0e-1), (16, 5.1e-2), (32, 1.3e-2), (64, 3.2e-3), (128, 8.0e-4)])
 def test_the_fixed_rings_gap_shrinks_with_the_square_of_the_learners(learners: int, gap: float) -> None:
     assert spectral_gap(fixed_ring(0, 0, learners)) == pytest.approx(gap, rel=0.03)
 
@@ -94,7 +92,14 @@ def test_rounds_differ_and_repeat_by_seed() -> None:
 
 @pytest.mark.parametrize(
     ("name", "learners", "rounds"),
-    [("fixed-ring", 1, 0), ("fixed-ring", 3, 1), ("fixed-ring", 8, 4), ("full", 9, 1), ("exponential", 8, 3), ("exponential", 5, 3)],
+    [
+        ("fixed-ring", 1, 0),
+        ("fixed-ring", 3, 1),
+        ("fixed-ring", 8, 4),
+        ("full", 9, 1),
+        ("exponential", 8, 3),
+        ("exponential", 5, 3),
+    ],
 )
 def test_word_reaches_all_after_the_graphs_diameter(name: str, learners: int, rounds: int) -> None:
     assert rounds_to_reach_all(TOPOLOGIES[name], 0, 0, 0, learners) == rounds

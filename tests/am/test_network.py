@@ -137,7 +137,9 @@ def test_a_signal_saves_a_checkpoint_and_the_next_run_ends_as_an_undisturbed_one
     resumed = torch.load(tmp_path / "allreduce" / "final.pt", weights_only=True)["model"]
     for name, value in final.items():
         assert torch.equal(resumed[name], value), name
-    losses = [[json.loads(line)["train_loss"] for line in (tmp_path / run / "history.jsonl").open()] for run in ("whole", "allreduce")]
+    losses = [
+        [json.loads(line)["train_loss"] for line in (tmp_path / run / "history.jsonl").open()] for run in ("whole", "allreduce")
+    ]
     assert losses[0] == losses[1]
 
 
