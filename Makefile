@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SMK := $(wildcard Snakefile recipes/swbd/rules/*.smk)
 
-.PHONY: demo test lint format clean
+.PHONY: demo test soak lint format clean
 
 demo: $(READY)   ## the embedded (synthetic) corpus through the whole recipe, to a WER table and a report
 	$(BIN)/snakemake all --quiet host reason
@@ -14,6 +14,9 @@ demo: $(READY)   ## the embedded (synthetic) corpus through the whole recipe, to
 
 test: $(READY)   ## the test suite
 	$(BIN)/python -m pytest
+
+soak: $(READY)   ## eight learners with random delays for ten minutes: no deadlock, memory flat
+	$(BIN)/python -m benchmarks.soak
 
 lint: $(READY)   ## what CI asks of the code's form
 	$(BIN)/ruff check .

@@ -32,9 +32,23 @@ def complete(config: Mapping[str, Any], root: Path, schema_path: Path) -> dict[s
     schema = yaml.safe_load(schema_path.read_text(encoding="utf-8"))
     full = {name: _with_preset(name, section, root) for name, section in config.items()}
     typed = _typed(full, schema)
+    if isinstance(typed.get("strategies"), list):
+        typed["strategies"] = [_named(strategy) for strategy in typed["strategies"]]
     for error in jsonschema.Draft202012Validator(schema).iter_errors(typed):
         raise RecipeError(_explain(error))
     return typed
+
+
+def _named(strategy: Any) -> Any:
+    """``{delay-by-one: {stale_gradient: true}}`` as the name of a system: ``delay-by-one,stale_gradient=true``."""
+    if not (isinstance(strategy, Mapping) and len(strategy) == 1):
+        return strategy
+    [(name, options)] = strategy.items()
+    if not isinstance(options, Mapping):
+        return strategy
+    return ",".join(
+        [name, *(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in options.items())]
+    )
 
 
 def _with_preset(name: str, section: Any, root: Path) -> Any:

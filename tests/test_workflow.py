@@ -123,7 +123,19 @@ def test_the_schema_knows_the_keys_that_the_stages_take(section: str, conf: type
 
 def test_the_schema_knows_the_strategies(root: Path) -> None:
     schema = yaml.safe_load((root / "recipes/swbd/schema.yaml").read_text())
-    assert set(schema["properties"]["strategies"]["items"]["enum"]) == set(adpsgd.STRATEGIES)
+    pattern = schema["properties"]["strategies"]["items"]["pattern"]
+    assert set(pattern[2:].partition(")")[0].split("|")) == set(adpsgd.STRATEGIES)
+
+
+def test_a_strategy_with_options_becomes_the_name_of_a_system(root: Path) -> None:
+    config = yaml.safe_load((root / "recipes/swbd/config.yaml").read_text())
+    config["strategies"] = ["allreduce", {"delay-by-one": {"stale_gradient": True}}, {"dpsgd": {"topology": "full"}}]
+    names = complete(config, root, root / "recipes/swbd/schema.yaml")["strategies"]
+    assert names == ["allreduce", "delay-by-one,stale_gradient=true", "dpsgd,topology=full"]
+    for name in names:
+        adpsgd.strategy(name, seed=1)
+    with pytest.raises(RecipeError, match="strategies"):
+        complete(config | {"strategies": ["gossip"]}, root, root / "recipes/swbd/schema.yaml")
 
 
 @pytest.mark.parametrize(
