@@ -83,6 +83,7 @@ class Adpsgd(Strategy):
                 self._handed.record()
 
     def begin(self) -> None:
+        self._draining = self.world.name("drain")  # those who take no part in rounds count it too
         if self.world.rank in self._ranks and len(self._ranks) > 1:
             self._begun = self.rounds
             self._thread = threading.Thread(target=self._mix, daemon=True, name="adpsgd-mixing")
@@ -121,7 +122,7 @@ class Adpsgd(Strategy):
         """
         if self._thread is None:
             return
-        store, place = self.world.store, self.world.name("drain")
+        store, place = self.world.store, self._draining
         with self.world.exchange("the end of the work"):
             if store.add(f"{place}/here", 1) == len(self._ranks):
                 store.set(f"{place}/all", "")

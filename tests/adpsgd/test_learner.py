@@ -58,10 +58,10 @@ def test_every_sample_goes_to_one_learner_once_an_epoch(strategy: str) -> None:
         assert len(set(steps)) == 1
 
 
-def _two_in_turn(rank: int) -> list[int]:
+def _in_turn(rank: int) -> list[int]:
     with adpsgd.World.join() as world:
         counts = []
-        for strategy in ("adpsgd-random", "adpsgd-fixed", "adpsgd-random"):
+        for strategy in ("adpsgd-random", "hierarchical,group_size=2", "adpsgd-fixed"):
             model = nn.Linear(2, 1)
             learner = adpsgd.Learner(model, sgd, adpsgd.strategy(strategy, 1), world)
             mine = 0
@@ -74,7 +74,7 @@ def _two_in_turn(rank: int) -> list[int]:
 
 
 def test_several_trainings_in_one_process_do_not_meet() -> None:
-    results = np.array(run(_two_in_turn, 3))
+    results = np.array(run(_in_turn, 4))
     assert results.sum(0).tolist() == [50, 50, 50]
 
 
