@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adpsgd import AdpsgdError, FlatModel
+from adpsgd import AdpsgdError
+from adpsgd.flat import FlatModel
 
 
 def test_an_lstm_with_flat_parameters_computes_the_same_gradients() -> None:
