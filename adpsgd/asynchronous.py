@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from adpsgd.errors import AdpsgdError, ExchangeError
 from adpsgd.flat import FlatModel
-from adpsgd.strategy import Strategy, difference
+from adpsgd.strategy import Strategy, difference, receivers
 from adpsgd.topology import Topology, partners
 from adpsgd.world import World
 
@@ -89,12 +89,7 @@ class Adpsgd(Strategy):
             self._thread = threading.Thread(target=self._mix, daemon=True, name="adpsgd-mixing")
             self._thread.start()
 
-    def step(self, optimizer: Optimizer, samples: int) -> None:
-        self.steps += 1
-        if self._thread is None:
-            if samples:
-                optimizer.step()
-            return
+    def _step(self, optimizer: Optimizer, samples: int) -> None:
         self._raise_failure()
         began = time.perf_counter()
         with self._weights():
@@ -159,9 +154,7 @@ class Adpsgd(Strategy):
     def _round(self, sources: list[int], targets: list[int]) -> None:
         stamp = float(self.rounds % _STAMPS)
         tag = self.rounds % 2
-        while len(self._spare) < len(sources):
-            self._spare.append(torch.empty_like(self._sent, pin_memory=self._stream is not None))
-        arrivals = self._spare[: len(sources)]
+        arrivals = receivers(self._spare, len(sources), self._sent)
         for arrival in arrivals:
             arrival[-1] = -1.0
         # Ready to receive before anything is sent, so that no two learners can wait for each other's receipt.
@@ -250,11 +243,10 @@ class Hierarchical(Adpsgd):
         self._gradients = flat.gradients.new_zeros(len(flat.gradients) + 2)
         self._handed_on = torch.zeros_like(flat.mixed)
 
-    def step(self, optimizer: Optimizer, samples: int) -> None:
+    def _step(self, optimizer: Optimizer, samples: int) -> None:
         if self._size == 1:
-            super().step(optimizer, samples)
+            super()._step(optimizer, samples)
             return
-        self.steps += 1
         self._raise_failure()
         leads = self._thread is not None
         with self._weights():

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from adpsgd.errors import AdpsgdError
+from adpsgd.errors import AdpsgdError, differing
 from adpsgd.learner import Learner
 
 _COMPLETE = "complete.json"
@@ -77,10 +77,8 @@ class Checkpoints:
                 f"{place} was written by {mark['learners']} learners, this run has {self._world.size}; "
                 "use as many, or remove the folder to begin anew"
             )
-        there, here = mark["configuration"], self._configuration
-        if there != here:
-            names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
-            differences = "; ".join(f"{name}: {there.get(name)}, now {here.get(name)}" for name in names)
+        if mark["configuration"] != self._configuration:
+            differences = differing(mark["configuration"], self._configuration, ", now ")
             raise AdpsgdError(f"{place} belongs to another configuration ({differences}); remove {self.folder} to begin anew")
         state = torch.load(place / f"learner-{self._world.rank}.pt", weights_only=True, map_location="cpu")
         self._learner.restore(state)

@@ -51,12 +51,21 @@ class Strategy(ABC):
     def prepare(self) -> None:  # noqa: B027
         """The gradient of the present weights is about to be computed: what can be exchanged meanwhile may set out."""
 
-    @abstractmethod
     def step(self, optimizer: Optimizer, samples: int) -> None:
         """Combine and apply: the gradients of ``samples`` samples, a mean over them, lie in the flat model.
 
-        With no samples the learner takes part in exchanges, and its optimizer is left alone.
+        With no samples the learner takes part in exchanges, and its optimizer is left alone. Alone, it is the optimizer's step.
         """
+        self.steps += 1
+        self.waited, self.merged = 0.0, 0
+        if self.world.size > 1:
+            self._step(optimizer, samples)
+        elif samples:
+            optimizer.step()
+
+    @abstractmethod
+    def _step(self, optimizer: Optimizer, samples: int) -> None:
+        """What :meth:`step` does among several learners; ``steps`` counts this one already."""
 
     def drain(self) -> None:  # noqa: B027
         """Come to rest at the end of the work, when what others still need of this learner is given."""
@@ -96,11 +105,20 @@ class Strategy(ABC):
         self.mixing += time.perf_counter() - began
 
 
+def receivers(spare: list[Tensor], count: int, message: Tensor) -> list[Tensor]:
+    """The first ``count`` of the buffers in ``spare``, which grows as needed, each like ``message``."""
+    while len(spare) < count:
+        spare.append(torch.empty_like(message, pin_memory=message.is_pinned()))
+    return spare[:count]
+
+
 def difference(sent: Tensor, arrivals: list[Tensor]) -> Tensor:
     """The mean of the sent model and the arrived ones, minus the sent: what mixing changes. In place of the first arrival.
 
     Over all learners these differences sum to zero, because every learner subtracts what it has sent.
     """
+    if not arrivals:
+        return torch.zeros_like(sent)
     total = arrivals[0]
     for other in arrivals[1:]:
         total.add_(other)

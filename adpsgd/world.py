@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from adpsgd.errors import AdpsgdError, ExchangeError
+from adpsgd.errors import AdpsgdError, ExchangeError, differing
 
 LOST = 13  # exit code of a learner that cannot go on
 STOPPED = 75  # exit code after a signal and a checkpoint: start again to go on (EX_TEMPFAIL)
@@ -121,9 +121,7 @@ class World:
         all_of_them = self.store.multi_get([f"{name}/{other}" for other in range(self.size)])
         for other, theirs in enumerate(all_of_them):
             if theirs.decode() != mine:
-                ours, there = json.loads(mine), json.loads(theirs)
-                keys = [name for name in sorted({*ours, *there}) if ours.get(name) != there.get(name)]
-                differences = "; ".join(f"{name}: {ours.get(name)} and {there.get(name)}" for name in keys)
+                differences = differing(json.loads(mine), json.loads(theirs), " and ")
                 raise AdpsgdError(f"learner {self.rank} and learner {other} differ: {differences}; start all with one config")
 
     @contextlib.contextmanager

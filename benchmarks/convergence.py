@@ -39,14 +39,7 @@ def main() -> None:
     for strategy, seed in tqdm(runs, unit="run"):
         out = arguments.out / f"{strategy}.{arguments.learners}.{seed}"
         if not (out / "history.jsonl").exists():
-            command = [
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                "--standalone",
-                "--nproc-per-node",
-                str(arguments.learners),
-            ]
+            command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={arguments.learners}"]
             command += ["-m", "local.am.train", "--strategy", strategy, "--egs", str(arguments.exp / "egs/train")]
             command += ["--heldout", str(arguments.exp / "egs/train_dev"), "--am", json.dumps(am)]
             command += ["--conf", json.dumps(conf | {"seed": seed}), "--out", str(out)]

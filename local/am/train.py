@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,15 @@ class TrainConf:
     clip_norm: float
     seed: int
     threads: int  # of each learner
-    schedule: str = "annealed"  # after the warm-up: adpsgd.Schedule's shapes
-    micro_batches: int = 1  # a batch is computed in so many parts, for less memory
-    precision: str = "float32"  # or bfloat16: matrix products under autocast, weights and mixing stay float32
-    mix_momentum: bool = False
-    checkpoint_minutes: float = 30  # besides those after every epoch
-    keep_learners: bool = False  # each learner's own model too, as learner-R.pt
-    tensorboard: bool = False
-    slow: dict[str, float] = field(default_factory=dict)  # for experiments: a rank's factor of slowness
-    slow_link: dict[str, float] = field(default_factory=dict)  # for experiments: megabytes a second of a rank's exchanges
+    schedule: str  # after the warm-up: adpsgd.Schedule's shapes
+    micro_batches: int  # a batch is computed in so many parts, for less memory
+    precision: str  # float32, or bfloat16: matrix products under autocast, weights and mixing stay float32
+    mix_momentum: bool
+    checkpoint_minutes: float  # besides those after every epoch
+    keep_learners: bool  # each learner's own model too, as learner-R.pt
+    tensorboard: bool
+    slow: dict[str, float]  # for experiments: a rank's factor of slowness
+    slow_link: dict[str, float]  # for experiments: megabytes a second of a rank's exchanges
 
     def identity(self) -> dict[str, Any]:
         """What the result depends on."""
@@ -62,7 +62,7 @@ class TrainConf:
         return {name: value for name, value in asdict(self).items() if name not in beside}
 
 
-_PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_PRECISIONS = ("float32", "bfloat16")
 
 
 def evaluate(model: AcousticModel, store: FrameStore, world: adpsgd.World) -> tuple[float, float]:

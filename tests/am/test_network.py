@@ -73,7 +73,9 @@ def test_the_papers_model_has_its_size() -> None:
 AM = {"layers": 1, "cells": 8, "bottleneck": 6, "dropout": 0.0}
 TRAIN = {
     "epochs": 3, "batch": 4, "initial_rate": 0.3, "peak_rate": 1.0, "warmup_epochs": 1.0, "momentum": 0.5,
-    "weight_decay": 0.0, "clip_norm": 5.0, "seed": 1, "threads": 1,
+    "weight_decay": 0.0, "clip_norm": 5.0, "seed": 1, "threads": 1, "schedule": "annealed", "micro_batches": 1,
+    "precision": "float32", "mix_momentum": False, "checkpoint_minutes": 30, "keep_learners": False, "tensorboard": False,
+    "slow": {}, "slow_link": {},
 }  # fmt: skip
 
 
