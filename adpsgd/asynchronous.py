@@ -68,8 +68,8 @@ class Adpsgd(Strategy):
         self._group = world.new_group(self._ranks)
         if world.rank not in self._ranks:
             return
-        self._pending = torch.zeros_like(flat.mixed)
         self._sent = torch.empty(len(flat.mixed) + 1, dtype=flat.mixed.dtype, pin_memory=cuda)
+        self._pending = torch.empty_like(self._sent, device=flat.mixed.device)  # of rounds not yet merged, where there are any
         self._spare: list[Tensor] = []
 
     @contextlib.contextmanager
@@ -101,8 +101,7 @@ class Adpsgd(Strategy):
 
     def _merge(self) -> None:
         if self._merged_next:
-            self.flat.mixed.add_(self._pending)
-            self._pending.zero_()
+            self.flat.mixed.add_(self._pending[:-1])
         self.merged, self._merged_next = self._merged_next, 0
 
     def _raise_failure(self) -> None:
@@ -171,11 +170,16 @@ class Adpsgd(Strategy):
                 raise AdpsgdError(f"learner {source} sent round {arrival[-1]:.0f}, expected {stamp:.0f}")
         if arrivals:
             self._exchanged(began, self._sent)
-            mixed = self._mixed(arrivals)
-            self.moved = float(mixed.norm())
-            mixed = mixed.to(self._pending.device)
+            change = difference(self._sent, arrivals)
+            self.moved = float(change.norm())
+            change = change.to(self.flat.mixed.device)
             with self._weights():
-                self._pending.add_(mixed)
+                if self._merged_next:
+                    self._pending.add_(change)
+                else:  # hand over the buffer itself, for one that has been merged
+                    if change is arrivals[0]:
+                        self._spare[0] = self._pending
+                    self._pending = change
                 self._merged_next += 1
         self.rounds += 1
 
@@ -189,19 +193,16 @@ class Adpsgd(Strategy):
                     self._begun = self.rounds + 1
                     if not alone:
                         self._due = max(self._due, 0) - 1  # a round that others began counts for the next step
-                        if self._stream is None:
-                            torch.add(self.flat.mixed, self._pending, out=self._sent[:-1])
+                        taken = self._sent[:-1] if self._stream is None else torch.empty_like(self.flat.mixed)
+                        if self._merged_next:
+                            torch.add(self.flat.mixed, self._pending[:-1], out=taken)
                         else:
-                            snapshot = self.flat.mixed + self._pending
+                            taken.copy_(self.flat.mixed)
                     break
             time.sleep(_POLL_SECONDS)
         if self._stream is not None and not alone:
-            self._sent[:-1].copy_(snapshot)
+            self._sent[:-1].copy_(taken)
         return began
-
-    def _mixed(self, arrivals: list[Tensor]) -> Tensor:
-        """What the round changes in this learner's model."""
-        return difference(self._sent[:-1], [arrival[:-1] for arrival in arrivals])
 
 
 class Hierarchical(Adpsgd):
@@ -252,7 +253,7 @@ class Hierarchical(Adpsgd):
         with self._weights():
             count = self._merged_next
             if count:
-                self._handed_on.copy_(self._pending)
+                self._handed_on.copy_(self._pending[:-1])
         began = time.perf_counter()
         self._gradients[-1] = count
         samples, merged = self._mean_gradient(self._gradients, samples, self._team_group)
@@ -266,7 +267,7 @@ class Hierarchical(Adpsgd):
                 self.flat.mixed.add_(self._handed_on)
             if leads:
                 if merged:
-                    self._pending.sub_(self._handed_on)
+                    self._pending[:-1].sub_(self._handed_on)
                 self._merged_next -= count
                 self._due += 1
         self.merged = int(merged)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 
 from adpsgd.strategy import Strategy
 from adpsgd.world import World
@@ -24,6 +25,9 @@ class Claims:
 
     Where all learners step side by side, they take turns. Teams that do not, a learner alone or a super-learner, take
     their next blocks from a counter in the store.
+
+    The store is asked one block ahead, while the block before is computed: on a slow link its answer may queue behind a
+    whole model. A block so claimed is always computed, halt or not.
     """
 
     def __init__(self, world: World, strategy: Strategy, first: int, blocks: int) -> None:
@@ -33,9 +37,12 @@ class Claims:
         self._counter = f"{name}/claimed"
         self._halting = f"{name}/halt"
         self._team = strategy.team
+        self._in_turn = len(self._team) == world.size
         self._first = first
         self._blocks = blocks
-        self._claimed = 0  # by all, with the last claim
+        self._claimed = 0  # by all, with this team's last claim
+        self._answer = world.ask(self._question)
+        self.age = 0  # blocks that other teams have claimed between this one's last two claims
         self.halt: Halt | None = None
 
     def next(self, stop: bool, pause: bool) -> tuple[int, int] | None:
@@ -45,42 +52,40 @@ class Claims:
 
         :param stop: a signal has come to this learner; :param pause: it is time to pause.
         """
-        in_turn = len(self._team) == self._world.size
-        first = self._first + (self._turn(stop, pause) if in_turn else self._count(stop, pause))
+        with self._world.exchange("claiming work"):
+            first = self._first + (self._turn(stop, pause) if self._in_turn else self._count(stop, pause))
         if self.halt is not None or first >= self._blocks:
             return None
+        self._answer = self._world.ask(self._question)
         return first, first + self._team.index(self._world.rank)
 
-    def age(self) -> int:
-        """Blocks that others have claimed since this learner's last claim."""
-        if len(self._team) == self._world.size:
-            return 0
-        with self._world.exchange("claiming work"):
-            return (self._world.store.add(self._counter, 0) % _HALT) - self._claimed
+    def _question(self, store: dist.Store) -> int:
+        if self._in_turn:
+            return int(store.check([self._halting]))
+        return store.add(self._counter, len(self._team)) if self._world.rank == self._team[0] else 0
 
     def _turn(self, stop: bool, pause: bool) -> int:
         store, size = self._world.store, self._world.size
         done, self._claimed = self._claimed, self._claimed + size
-        with self._world.exchange("claiming work"):
-            if (stop or pause) and not store.check([self._halting]):
-                # No learner can be past this many further steps without having heard of this one.
-                last = done + (self._strategy.steps_until_heard() * size if size > 1 else 0)
-                store.compare_set(self._halting, "", f"{last} {int(stop)}")
-            if store.check([self._halting]):
-                last, stopped = map(int, store.get(self._halting).split())
-                if done >= last and self._first + done < self._blocks:
-                    self.halt = Halt(self._first + done, bool(stopped))
+        halting = bool(self._answer.result())
+        if (stop or pause) and not halting:
+            # No learner can be past this many further steps without having heard of this one, and then asked.
+            last = done + ((self._strategy.steps_until_heard() + 1) * size if size > 1 else 0)
+            store.compare_set(self._halting, "", f"{last} {int(stop)}")
+            halting = True
+        if halting:
+            last, stopped = map(int, store.get(self._halting).split())
+            if done >= last and self._first + done < self._blocks:
+                self.halt = Halt(self._first + done, bool(stopped))
         return done
 
     def _count(self, stop: bool, pause: bool) -> int:
         store, size = self._world.store, len(self._team)
-        with self._world.exchange("claiming work"):
-            if stop or pause:
-                done = store.add(self._counter, _HALT) - _HALT
-                if done < _HALT:
-                    store.set(self._halting, f"{done} {int(stop)}")
-            if self._world.rank == self._team[0]:
-                self._claimed = store.add(self._counter, size)
+        if stop or pause:
+            done = store.add(self._counter, _HALT) - _HALT
+            if done < _HALT:
+                store.set(self._halting, f"{done} {int(stop)}")
+        before, self._claimed = self._claimed, self._answer.result()
         if size > 1:
             claimed = torch.tensor([self._claimed])
             self._world.broadcast(claimed, self._team[0], self._strategy.team_group)
@@ -90,4 +95,5 @@ class Claims:
             if self._first + done < self._blocks:  # otherwise the halt has come too late to be one
                 self.halt = Halt(self._first + done, bool(stopped))
             return self._blocks - self._first
+        self.age = self._claimed - before - size if before else 0
         return self._claimed - size

@@ -209,7 +209,7 @@ class Learner:
                     "lr": rate,
                     "rounds": self.strategy.rounds,
                     "staleness": self.strategy.merged,
-                    "gradient_age": self._claims.age(),
+                    "gradient_age": self._claims.age,
                     "moved": self.strategy.moved,
                     "compute_seconds": round(computed, 6),
                     "wait_seconds": round(self.strategy.waited, 6),

@@ -20,7 +20,7 @@ class Telemetry:
     ``lr``               the learning rate applied
     ``rounds``           exchanges this learner has taken part in
     ``staleness``        rounds whose outcome entered the weights between the reading of a gradient's weights and its use
-    ``gradient_age``     batches that others have claimed while this gradient was computed
+    ``gradient_age``     batches that others have claimed between this learner's last two claims (made one batch ahead)
     ``moved``            2-norm of what the last exchange changed in this learner's model
     ``compute_seconds``  from the end of the last step to the call of this one
     ``wait_seconds``     this step waited for other learners

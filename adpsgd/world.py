@@ -12,7 +12,8 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -47,6 +48,8 @@ class World:
         self._suspicious = threading.Event()
         self._passes_missed = 0
         self._named: Counter[str] = Counter()
+        self._asked = store
+        self._asking = ThreadPoolExecutor(1, "adpsgd-asking")
         # Of a store that learner 0 keeps itself, the end is learner 0's.
         self._keeper = "the launcher" if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "learner 0"
 
@@ -73,6 +76,7 @@ class World:
         store = dist.PrefixStore(attempt, shared)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
         world = World(rank, size, dist.PrefixStore("adpsgd", store), device)
+        world._asked = dist.PrefixStore(f"{attempt}/adpsgd", shared.clone())
         world._watch(dist.PrefixStore(f"{attempt}/adpsgd", shared.clone()))
         return world
 
@@ -107,6 +111,10 @@ class World:
         """A prefix for the store that nothing else has used: the n-th of its kind, at all learners that ask alike."""
         self._named[kind] += 1
         return f"{kind}/{self._named[kind]}"
+
+    def ask(self, question: Callable[[dist.Store], int]) -> Future[int]:
+        """Ask the store in a thread and over a connection of its own, and go on: the answer is wanted later."""
+        return self._asking.submit(question, self._asked)
 
     def agree(self, what: Mapping[str, Any]) -> None:
         """Compare what must be equal at every learner, before the first exchange: sizes that differ would end in a crash.
