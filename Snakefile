@@ -5,6 +5,7 @@
 #   snakemake --configfile my.yaml     your corpora and knobs on top of recipes/swbd/config.yaml
 #   snakemake --profile slurm all      the 2,000 hours on a cluster
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -34,7 +35,15 @@ except cli.RecipeError as error:
     raise WorkflowError(str(error))
 
 EXP = f"{config['exp']}/{config['corpus']}"
-SETS = ["train", "train_dev", "eval2000"]
+CORPORA = config["corpora"]
+TRAINING = ["swbd1"]  # corpora with audio
+LM_ONLY = []  # corpora of text
+for name in ("fisher", "callhome"):
+    if CORPORA.get(name):
+        (TRAINING if CORPORA[name].get("audio") else LM_ONLY).append(name)
+TESTS = ["eval2000", "rt03"] if CORPORA.get("rt03") else ["eval2000"]
+TRAINED = ["train", "heldout"]  # sets the network is trained and measured on
+SETS = [*TRAINED, "train_dev", *TESTS]
 SYSTEMS = ["tri", *config["strategies"]]  # the GMM, and the network trained with each strategy
 
 recipe.prepare_environment(ROOT)
@@ -42,6 +51,7 @@ recipe.prepare_environment(ROOT)
 
 wildcard_constraints:
     set="|".join(SETS),
+    test="|".join(TESTS),
     job=r"\d+",
     system="|".join(SYSTEMS),
     strategy="|".join(config["strategies"]),

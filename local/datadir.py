@@ -72,6 +72,19 @@ class DataDir:
         return dict(sorted(speakers.items()))
 
     @property
+    def sides(self) -> dict[str, list[str]]:
+        """The utterance ids of each recording, a conversation side."""
+        sides: dict[str, list[str]] = {}
+        for utterance in self.utterances.values():
+            sides.setdefault(utterance.recording, []).append(utterance.id)
+        return dict(sorted(sides.items()))
+
+    @property
+    def utt2side(self) -> dict[str, str]:
+        """The recording of each utterance."""
+        return {utterance.id: utterance.recording for utterance in self.utterances.values()}
+
+    @property
     def utt2spk(self) -> dict[str, str]:
         """The speaker of each utterance."""
         return {utterance.id: utterance.speaker for utterance in self.utterances.values()}
@@ -144,11 +157,18 @@ class DataDir:
         by_speaker = sorted(self.utterances.values(), key=lambda utterance: (utterance.speaker, utterance.id))
         if [utterance.id for utterance in by_speaker] != list(self.utterances):
             raise RecipeError("sorted by speaker, the utterances are in another order than sorted by id")
+        if self.genders and self.genders.keys() != self.speakers.keys():
+            odd = min(self.genders.keys() ^ self.speakers.keys())
+            raise RecipeError(
+                f"genders must be given of all speakers and no one else, or not at all; {odd} is the first odd one"
+            )
+        if bad := [speaker for speaker, gender in self.genders.items() if gender not in ("m", "f")]:
+            raise RecipeError(f"speaker {bad[0]}: expected gender m or f, found {self.genders[bad[0]]!r}")
         if unused := sorted(set(self.recordings) - {utterance.recording for utterance in self.utterances.values()}):
             raise RecipeError(f"recording {unused[0]} has no utterance")
 
-    def stats(self, dropped: Mapping[str, int] | None = None) -> dict[str, Any]:
-        """Counts and hours; ``dropped`` says how many utterances went, by reason."""
+    def stats(self) -> dict[str, Any]:
+        """Counts and hours."""
         utterances = self.utterances.values()
         return {
             "calls": len({recording.file for recording in self.recordings.values()}),
@@ -157,18 +177,17 @@ class DataDir:
             "utterances": len(utterances),
             "words": sum(len(utterance.words) for utterance in utterances),
             "hours": round(sum(utterance.end - utterance.start for utterance in utterances) / 3600, 4),
-            "dropped": dict(sorted((dropped or {}).items())),
         }
 
     def write(
         self,
         path: str | Path,
-        dropped: Mapping[str, int] | None = None,
+        about: Mapping[str, Any] | None = None,
         extra: Mapping[str, str] | None = None,
     ) -> None:
         """Validate the set and write it to the folder ``path``, whole or not at all.
 
-        :param dropped: as in :meth:`stats`, for ``stats.json``.
+        :param about: what ``stats.json`` says beside :meth:`stats`: utterances left out by reason, and the like.
         :param extra: further files, name to content (``stm``, ``glm``).
         """
         self.validate()
@@ -189,7 +208,7 @@ class DataDir:
                 (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             for name, content in (extra or {}).items():
                 (folder / name).write_text(content, encoding="utf-8")
-            (folder / "stats.json").write_text(json.dumps(self.stats(dropped), indent=2) + "\n", encoding="utf-8")
+            (folder / "stats.json").write_text(json.dumps(self.stats() | dict(about or {}), indent=2) + "\n", encoding="utf-8")
             recording_set, supervision_set = self.manifests()
             recording_set.to_file(folder / "recordings.jsonl.gz")
             supervision_set.to_file(folder / "supervisions.jsonl.gz")

@@ -154,7 +154,7 @@ class Decoder:
 
 def gmm_scores(model: HmmModel, data: DataDir, feats: Path) -> Scores:
     """Log-likelihoods of the model's own mixtures on MFCC."""
-    features = FeatureSet(feats, "mfcc", data.utt2spk)
+    features = FeatureSet(feats, "mfcc", data.utt2side)
     return lambda key: model.log_likelihoods(gmm_input(features[key])).numpy() if key in features else None
 
 
@@ -162,7 +162,7 @@ def network_scores(network: Path, data: DataDir, feats: Path) -> Scores:
     """Log posteriors less log priors of a network on log-mel features."""
     from local.am.scorer import NetworkScorer
 
-    features = FeatureSet(feats, "fbank", data.utt2spk)
+    features = FeatureSet(feats, "fbank", data.utt2side)
     scorer = NetworkScorer.load(network)
     return lambda key: np.asarray(scorer(features[key]), dtype=np.float32) if key in features else None
 

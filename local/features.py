@@ -98,26 +98,26 @@ def normalise(features: np.ndarray, stats: np.ndarray, variance: bool) -> np.nda
 class FeatureSet(Mapping[str, np.ndarray]):
     """The normalised features of a set by utterance id, read when asked for: float32, ``(frames, dims)``."""
 
-    def __init__(self, folder: str | Path, kind: str, utt2spk: Mapping[str, str]) -> None:
-        """Open ``{kind}.scp`` and ``{kind}_cmvn.scp`` in ``folder`` for the utterances of ``utt2spk``.
+    def __init__(self, folder: str | Path, kind: str, utt2side: Mapping[str, str]) -> None:
+        """Open ``{kind}.scp`` and ``{kind}_cmvn.scp`` in ``folder`` for the utterances of ``utt2side``.
 
         Utterances that have no features (too short for a window) are left out; see :attr:`missing`.
         """
         folder = Path(folder)
         self._features = read_archive(folder / f"{kind}.scp")
-        self._stats = read_archive(folder / f"{kind}_cmvn.scp", expected=set(utt2spk.values()))
-        self._speaker = {key: speaker for key, speaker in utt2spk.items() if key in self._features}
+        self._stats = read_archive(folder / f"{kind}_cmvn.scp", expected=set(utt2side.values()))
+        self._side = {key: side for key, side in utt2side.items() if key in self._features}
         self._variance = kind in _VARIANCE_KINDS
-        self.missing = sorted(set(utt2spk) - set(self._speaker))
+        self.missing = sorted(set(utt2side) - set(self._side))
 
     def __getitem__(self, key: str) -> np.ndarray:
-        return normalise(self._features[key], self._stats[self._speaker[key]], self._variance)
+        return normalise(self._features[key], self._stats[self._side[key]], self._variance)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._speaker)
+        return iter(self._side)
 
     def __len__(self) -> int:
-        return len(self._speaker)
+        return len(self._side)
 
 
 def compute_job(data: DataDir, conf: FeatureConf, out: Path) -> None:
@@ -160,8 +160,8 @@ def join(data: DataDir, parts: list[Path], out: Path) -> None:
         write_text(out / f"{kind}.scp", "".join(f"{key} {lines[key]}\n" for key in sorted(lines)))
         features = read_archive(out / f"{kind}.scp")
         stats = (
-            (speaker, sum(knf.compute_cmvn_stats(features[key]) for key in ids if key in features))
-            for speaker, ids in data.speakers.items()
+            (side, sum(knf.compute_cmvn_stats(features[key]) for key in ids if key in features))
+            for side, ids in data.sides.items()
             if any(key in features for key in ids)
         )
         write_archive(out / f"{kind}_cmvn.scp", stats)

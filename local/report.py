@@ -11,6 +11,7 @@ import csv
 import datetime
 import html
 import io
+import itertools
 import json
 import os
 import platform
@@ -30,8 +31,7 @@ from local.files import write_text
 
 Table = list[list[str]]  # a row of headings, then the rows
 
-_SETS = ("train", "train_dev", "eval2000")
-_NAMES = {"all": "all", "sw": "SWB", "en": "CH"}
+_NAMES = {"all": "all", "sw": "SWB", "en": "CH", "fsh": "Fisher"}
 _INK, _GRID = "#24292f", "#d9dee3"
 _COLOURS = ("#0b6bcb", "#d1495b", "#2e8b57", "#8a5fbf")
 
@@ -46,11 +46,11 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def wer_table(exp: Path, systems: Sequence[str]) -> Table:
-    """Error rates and counts of every system on Hub5'00, by set."""
+def wer_table(exp: Path, systems: Sequence[str], tests: Sequence[str]) -> Table:
+    """Error rates and counts of every system on every test set and its parts."""
     rows: Table = [["system", "set", "WER %", "95 % interval", "N", "corr", "sub", "del", "ins", "scale", "penalty", "sclite"]]
-    for system in systems:
-        scores, best = _json(exp / "score" / system / "eval2000" / "wer.json"), _json(exp / "decode" / system / "best.json")
+    for system, test in itertools.product(systems, tests):
+        scores, best = _json(exp / "score" / system / test / "wer.json"), _json(exp / "decode" / system / "best.json")
         for label, name in _NAMES.items():
             if label not in scores:
                 continue
@@ -58,7 +58,7 @@ def wer_table(exp: Path, systems: Sequence[str]) -> Table:
             rows.append(
                 [
                     f"{system} (GMM)" if system == "tri" else system,
-                    name,
+                    name if len(tests) == 1 else f"{test} {name}",
                     f"{s['wer']:.1f}",
                     f"{s['low']:.1f} - {s['high']:.1f}",
                     *(str(s[key]) for key in ("N", "corr", "sub", "del", "ins")),
@@ -70,14 +70,17 @@ def wer_table(exp: Path, systems: Sequence[str]) -> Table:
     return rows
 
 
-def data_table(exp: Path) -> Table:
-    """What every set holds."""
-    rows: Table = [["set", "calls", "sides", "utterances", "words", "hours", "dropped"]]
-    for name in _SETS:
+def data_table(exp: Path, sets: Sequence[str], absent: Sequence[str]) -> Table:
+    """What every corpus and set holds, and what was not taken; corpora that the configuration leaves out."""
+    counts = ("calls", "sides", "speakers", "utterances", "words", "hours")
+    rows: Table = [["set", *counts, "not as it was"]]
+    for name in sets:
         s = _json(exp / "data" / name / "stats.json")
-        dropped = ", ".join(f"{count} {reason}" for reason, count in s["dropped"].items() if count) or "none"
-        rows.append([name, *(str(s[key]) for key in ("calls", "sides", "utterances", "words")), f"{s['hours']:.2f}", dropped])
-    return rows
+        changes = [f"{n} {reason}" for key in ("dropped", "left_out", "mended") for reason, n in s.get(key, {}).items() if n]
+        figures = (f"{s[key]:.2f}" if key == "hours" else str(s[key]) for key in counts if key in s)
+        row = dict(zip((key for key in counts if key in s), figures, strict=True))
+        rows.append([name, *(row.get(key, "-") for key in counts), "; ".join([*s.get("differs", []), *changes]) or "nothing"])
+    return rows + [[name, *("-" for _ in counts), "not given in the configuration: left out"] for name in absent]
 
 
 def model_table(exp: Path) -> Table:
@@ -270,15 +273,18 @@ def main() -> None:
     parser.add_argument("--exp", type=Path, required=True)
     parser.add_argument("--systems", nargs="+", required=True)
     parser.add_argument("--strategies", nargs="+", required=True)
+    parser.add_argument("--tests", nargs="+", required=True, help="sets that are scored")
+    parser.add_argument("--sets", nargs="+", required=True, help="data directories")
+    parser.add_argument("--absent", nargs="*", default=[], help="corpora that were not given")
     parser.add_argument("--synthetic", action="store_true", help="say that the speech was made by a machine")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     exp = arguments.exp
-    wer, times = wer_table(exp, arguments.systems), time_table(exp)
+    wer, times = wer_table(exp, arguments.systems, arguments.tests), time_table(exp)
     tables = {
         "Word error rates": wer,
         "Training": training_table(exp, arguments.strategies),
-        "Data": data_table(exp),
+        "Data": data_table(exp, arguments.sets, arguments.absent),
         "Lexicon, language model, graph": model_table(exp),
         "Time by stage": times,
     }

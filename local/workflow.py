@@ -102,12 +102,19 @@ def check_corpora(config: Mapping[str, Any]) -> None:
     :raises RecipeError: naming the key, the path and what to set.
     """
     for corpus, paths in config["corpora"].items():
-        for key, path in (paths or {}).items():
-            if path and not Path(path).exists():
-                raise RecipeError(
-                    f"config: corpora.{corpus}.{key}: {path} does not exist; set it to where your copy of the corpus "
-                    "is, in a file of your own (snakemake --configfile my.yaml)"
-                )
+        for key, given in (paths or {}).items():
+            for path in paths_of(given):
+                if not Path(path).exists():
+                    raise RecipeError(
+                        f"config: corpora.{corpus}.{key}: {path} does not exist; set it to where your copy of the corpus "
+                        "is, in a file of your own (snakemake --configfile my.yaml). What you have not got, leave out: "
+                        "python -m recipes.swbd.doctor FOLDERS says what it finds"
+                    )
+
+
+def paths_of(given: str | list[str] | None) -> list[str]:
+    """The folders of a corpus: none, one or, where it lies on several discs, a list."""
+    return [given] if isinstance(given, str) else given or []
 
 
 def as_json(section: Any) -> str:

@@ -30,7 +30,7 @@ def exp(tmp_path: Path) -> Path:
 
 
 def test_the_wer_table(exp: Path) -> None:
-    rows = report.wer_table(exp, ["tri"])
+    rows = report.wer_table(exp, ["tri"], ["eval2000"])
     assert rows[1] == [
         *("tri (GMM)", "all", "12.0", "9.5 - 14.5", "200", "180", "12", "8", "4", "0.1", "-1", "not installed"),
     ]
@@ -47,7 +47,7 @@ def test_the_training_and_time_tables(exp: Path) -> None:
 
 def test_a_missing_file_names_itself(exp: Path) -> None:
     with pytest.raises(RecipeError, match=r"allreduce/eval2000/wer\.json: no such file; run the stages before"):
-        report.wer_table(exp, ["allreduce"])
+        report.wer_table(exp, ["allreduce"], ["eval2000"])
 
 
 def test_html_escapes_and_aligns() -> None:

@@ -19,7 +19,7 @@ corpora:
   swbd1: {audio: exp/swbd/mini/corpus/LDC97S62, transcripts: exp/swbd/mini/corpus/swb_ms98_transcriptions}
   eval2000: {audio: exp/swbd/mini/corpus/LDC2002S09, text: exp/swbd/mini/corpus/LDC2002T43}
 embedded: {seed: 3, train_minutes: 4, test_minutes: 1, jobs: 2}
-data: {dev_utterances: 20, max_repeats: 300}
+data: {dev_utterances: 20, heldout_hours: 0.004, max_repeats: 300}
 gmm:
   preset: mini
   mono: {iterations: 6, realign: [2, 4], gaussians: 200, grow_until: 5}

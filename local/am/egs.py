@@ -139,7 +139,7 @@ def main() -> None:
         parser.add_argument(name, type=Path, required=True)
     arguments = parser.parse_args()
     data, num_pdfs = DataDir.read(arguments.data), HmmModel.load(arguments.model).num_pdfs
-    features = FeatureSet(arguments.feats, "fbank", data.utt2spk)
+    features = FeatureSet(arguments.feats, "fbank", data.utt2side)
     alignments = read_archive(arguments.alignment)
     lost = sorted(set(data.utterances) - set(alignments))
     check_share(len(lost), len(data.utterances), lost, "have no alignment")

@@ -345,7 +345,7 @@ def read_inputs(data: DataDir, feats: Path) -> FeatureSet:
 
     :raises RecipeError: where more than 5 % of the utterances have none.
     """
-    features = FeatureSet(feats, "mfcc", data.utt2spk)
+    features = FeatureSet(feats, "mfcc", data.utt2side)
     check_share(len(features.missing), len(data.utterances), features.missing, "have no features")
     return features
 

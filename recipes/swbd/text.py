@@ -1,4 +1,4 @@
-"""Switchboard's text rules: what the ISIP transcripts and the stm write, as the recipe's words.
+"""The text rules: what the transcripts of Switchboard, Fisher and CallHome and the stm write, as the recipe's words.
 
 The recipe's words are lower case; acronyms are joined as ``u._s.``; an unfinished word keeps its dash, ``we-``; the
 noise tags are ``[noise]``, ``[vocalized-noise]`` and ``[laughter]``.
@@ -75,6 +75,87 @@ def _acronym(word: str) -> str:
 def map_words(text: str) -> tuple[str, ...]:
     """Map a line of an ISIP transcript: empty where nothing was said."""
     return tuple(mapped for word in text.split() if (mapped := map_word(word)) is not None)
+
+
+_FISHER_TAGS = {
+    "[laugh]": "[laughter]",
+    "[laughter]": "[laughter]",
+    "[noise]": "[noise]",
+    **dict.fromkeys(("[sigh]", "[cough]", "[mn]", "[breath]", "[lipsmack]", "[sneeze]"), "[noise]"),
+    "[pause]": None,
+    "[[skip]]": None,
+}
+_FISHER_NUMBERS = {
+    "401k": "four o one k.",
+    "90210": "nine o two one o",
+    "ak47": "a._k. forty seven",
+    "dc3s": "d._c. threes",
+    "espn2": "e._s._p._n. two",
+    "f16": "f. sixteen",
+    "m16": "m. sixteen",
+    "mp3": "m._p. three",
+    "s2b": "s. two b.",
+    "u2": "u. two",
+    "v8": "v. eight",
+    "vh1": "v._h. one",
+    "y2k": "y. two k.",
+    "3d": "three d.",
+    "2": "two",
+}
+
+
+def map_fisher(text: str) -> tuple[str, ...] | None:
+    """Map a line of a Fisher transcript; ``None`` where part of it was not understood, ``(( ... ))``: no text to train on.
+
+    >>> map_fisher("[laugh] i._b._m. [mn] wa- was y2k [pause]")
+    ('[laughter]', 'i._b._m.', '[noise]', 'wa-', 'was', 'y.', 'two', 'k.')
+
+    :raises ValueError: naming a tag that is not known.
+    """
+    if "((" in text or "))" in text:
+        return None
+    words: list[str] = []
+    for word in text.lower().split():
+        if word in _FISHER_TAGS:
+            tag = _FISHER_TAGS[word]
+            words += [tag] if tag else []
+        elif "[" in word or "]" in word:
+            raise ValueError(word)
+        elif word.strip("-.,?!"):
+            words += _FISHER_NUMBERS.get(word, _acronym(word.rstrip(",?!"))).split()
+    return tuple(words)
+
+
+_CALLHOME_COMMENT = re.compile(r"\[\[.*?\]\]")  # [[a remark of the transcriber's]]
+_CALLHOME_SPAN = re.compile(r"\[/[^\]]*\]|\[[^\]]*/\]")  # where a long noise begins or ends
+_CALLHOME_FOREIGN = re.compile(r"<[^>]*>")  # <French oui>
+_CALLHOME_MARKS = re.compile(r"//|\*\*|[#+&%@^~*]")  # //aside//  **coined**  #both at once#  +mispronounced+  &Name  %um
+
+
+def map_callhome(text: str) -> tuple[str, ...] | None:
+    """Map a turn of a CallHome transcript; ``None`` where part of it was not understood, ``((...))``, or is not English.
+
+    >>> map_callhome("{laugh} %um, &Bob //come here// said wha- -- &U.S. [distortion] {cough} **goody**.")
+    ('[laughter]', 'um', 'bob', 'come', 'here', 'said', 'wha-', 'u._s.', '[noise]', '[vocalized-noise]', 'goody')
+    """
+    text = _CALLHOME_COMMENT.sub(" ", text)
+    if "((" in text or "))" in text or _CALLHOME_FOREIGN.search(text):
+        return None
+    text = _CALLHOME_SPAN.sub(" ", text.lower())
+    text = re.sub(r"\{\s*laugh(?:ing|ter|s)?\s*\}", " [laughter] ", text)
+    text = re.sub(r"\{[^}]*\}", " [vocalized-noise] ", text)
+    text = re.sub(r"\[(?!laughter\]|vocalized-noise\])[^\]]*\]", " [noise] ", text)
+    words = []
+    for token in text.split():
+        if token in NOISE_TAGS:
+            words.append(token)
+            continue
+        word = _CALLHOME_MARKS.sub("", token).strip('",?!;:')
+        if not _LETTERS.match(word) or len(word) == 2:
+            word = word.rstrip(".")
+        if word.strip("-.'"):
+            words.append(_acronym(_DASHES.sub("-", word)))
+    return tuple(words)
 
 
 def to_stm(words: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from recipes.swbd.dictionary import read_msu
 from recipes.swbd.embedded import text
 from recipes.swbd.embedded.__main__ import EmbeddedConf, make, plan_all
 from recipes.swbd.eval2000 import prepare as prepare_eval2000
+from recipes.swbd.swbd1 import KNOWN
 from recipes.swbd.swbd1 import prepare as prepare_swbd1
 
 
@@ -56,8 +57,8 @@ def test_at_least_thirty_voices_speak_and_three_hundred_words_are_known(root: Pa
 
 
 def test_the_recipes_own_code_reads_it(corpus: Path) -> None:
-    data, dropped = prepare_swbd1(corpus / "LDC97S62", corpus / "swb_ms98_transcriptions")
-    assert not dropped
+    data, about = prepare_swbd1([corpus / "LDC97S62"], corpus / "swb_ms98_transcriptions").finish(KNOWN)
+    assert not about["dropped"]
     assert 2 * 60 < sum(u.end - u.start for u in data.utterances.values()) < 5 * 60
     lexicon = read_msu(corpus / "swb_ms98_transcriptions" / "sw-ms98-dict.text")
     known = set(lexicon) | {"[laughter]", "[noise]", "[vocalized-noise]"} | set(text._NAMES) | set(text._COINED)

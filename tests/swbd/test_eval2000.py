@@ -32,7 +32,7 @@ def test_segments_of_the_pem_with_the_words_of_the_stm(tmp_path: Path) -> None:
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     audio, text = hub5(tmp_path)
     (audio / "english" / "sw_4390.sph").unlink()
-    with pytest.raises(RecipeError, match="no audio for the call sw_4390"):
+    with pytest.raises(RecipeError, match="no audio for the calls sw_4390"):
         prepare(audio, text)
     (audio / "english" / "hub5e_00.pem").write_text("en_4156 A unknown_speaker 1.29 2.58\n")
     with pytest.raises(RecipeError, match="3 scored segments of the stm are not in the pem, the first is en_4156 B"):

@@ -14,12 +14,18 @@ from trees import RATE, TONES, sphere, switchboard
 from local.audio import read_side
 from local.cli import RecipeError
 from local.datadir import DataDir
-from recipes.swbd.subsets import SubsetConf, split, stm_of
-from recipes.swbd.swbd1 import centiseconds, find_audio, prepare, utterance_id
+from recipes.swbd.corpus import centiseconds, utterance_id
+from recipes.swbd.swbd1 import KNOWN, prepare
+
+
+def _read(root: Path) -> DataDir:
+    audio, transcripts = switchboard(root)
+    return prepare([audio], transcripts).finish(KNOWN)[0]
 
 
 def test_ids_times_and_texts(tmp_path: Path) -> None:
-    data, dropped = prepare(*switchboard(tmp_path))
+    audio, transcripts = switchboard(tmp_path)
+    data, about = prepare([audio], transcripts).finish(KNOWN)
     found = {key: (u.recording, u.start, u.end, " ".join(u.words)) for key, u in data.utterances.items()}
     assert {key: value for key, value in found.items() if "yeah" not in value[3]} == {
         "sw02001-A_000098-000256": ("sw02001-A", 0.98, 2.56, "hi there um"),
@@ -28,13 +34,14 @@ def test_ids_times_and_texts(tmp_path: Path) -> None:
         "sw02001-B_000920-001000": ("sw02001-B", 9.2, 10.0, "it's the u._s. [noise]"),  # cut to the audio
         "sw02005-B_000235-000300": ("sw02005-B", 2.35, 3.0, "ammu-it- it'n"),
     }
-    assert dropped == {"ends past the audio": 1}
+    assert about["dropped"] == {"ends more than 0.5 s past the audio": 1}
+    assert about["mended"] == {"cut to the audio's end": 1}
     assert sorted(data.recordings) == ["sw02001-A", "sw02001-B", "sw02005-B"]  # a side of silence is no recording
     assert [r.channel for r in data.recordings.values()] == [0, 1, 1]
 
 
 def test_each_side_is_its_own_channel(tmp_path: Path) -> None:
-    data, _ = prepare(*switchboard(tmp_path))
+    data = _read(tmp_path)
     for recording in data.recordings.values():
         samples = read_side(recording.path, recording.channel)
         peak = np.abs(np.fft.rfft(samples)).argmax() * RATE / len(samples)
@@ -42,8 +49,8 @@ def test_each_side_is_its_own_channel(tmp_path: Path) -> None:
 
 
 def test_the_data_directory_survives_writing_and_reading(tmp_path: Path) -> None:
-    data, dropped = prepare(*switchboard(tmp_path))
-    data.write(tmp_path / "out", dropped)
+    data = _read(tmp_path)
+    data.write(tmp_path / "out")
     again = DataDir.read(tmp_path / "out")
     assert again == data
     assert (tmp_path / "out" / "segments").read_text().splitlines()[0] == "sw02001-A_000098-000256 sw02001-A 0.98 2.56"
@@ -68,28 +75,28 @@ def test_audio_cut_in_the_middle_is_named(keep: float, message: str, tmp_path: P
     audio, transcripts = switchboard(tmp_path)
     sphere(audio / "swb1_d1" / "data" / "sw02001.sph", 10, keep=keep)
     with pytest.raises(RecipeError, match=rf"sw02001\.sph: cut short: .*{message}"):
-        prepare(audio, transcripts)
+        prepare([audio], transcripts)
 
 
 def test_release_one_counts_both_channels(tmp_path: Path) -> None:
     audio, transcripts = switchboard(tmp_path)
-    for path in find_audio(audio).values():
+    for path in (p for p in audio.rglob("*") if p.suffix.lower() == ".sph"):
         sphere(path, 10, count_both=True)
-    assert prepare(audio, transcripts)[0].recordings["sw02001-A"].duration == 10
+    assert prepare([audio], transcripts).recordings["sw02001-A"].duration == 10
 
 
 def test_a_transcript_without_audio_is_named(tmp_path: Path) -> None:
     audio, transcripts = switchboard(tmp_path)
     (audio / "swb1_d1" / "data" / "sw02001.sph").unlink()
-    with pytest.raises(RecipeError, match=r"1 calls have a transcript in .* but no audio in .*: 2001"):
-        prepare(audio, transcripts)
+    with pytest.raises(RecipeError, match="1 calls have a transcript but no audio: 2001"):
+        prepare([audio], transcripts)
 
 
 def test_a_missing_side_is_named(tmp_path: Path) -> None:
     audio, transcripts = switchboard(tmp_path)
     sphere(audio / "swb1_d1" / "data" / "sw02001.sph", 10, channels=1)
     with pytest.raises(RecipeError, match=r"sw02001\.sph: side B is missing: the file has 1 channel"):
-        prepare(audio, transcripts)
+        prepare([audio], transcripts)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +111,14 @@ def test_a_damaged_transcript_is_named_by_line(line: str, message: str, tmp_path
     audio, transcripts = switchboard(tmp_path)
     _transcript(tmp_path, "sw2001A").write_text(line + "\n")
     with pytest.raises(RecipeError, match=message):
-        prepare(audio, transcripts)
+        prepare([audio], transcripts)
 
 
 def test_too_many_lost_utterances_are_an_error(tmp_path: Path) -> None:
     audio, transcripts = switchboard(tmp_path)
-    _transcript(tmp_path, "sw2001B").write_text("".join(f"x {20 + i} {21 + i} past\n" for i in range(9)))
+    _transcript(tmp_path, "sw2001B").write_text("".join(f"sw2001B-ms98 {20 + i} {21 + i} past\n" for i in range(9)))
     with pytest.raises(RecipeError, match=r"9 of \d+ utterances dropped .* more than 5 %"):
-        prepare(audio, transcripts)
+        prepare([audio], transcripts).finish(KNOWN)
 
 
 def test_an_empty_corpus_is_an_error(tmp_path: Path) -> None:
@@ -119,26 +126,9 @@ def test_an_empty_corpus_is_an_error(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     for folders in ((empty, transcripts), (audio, empty)):
-        with pytest.raises(RecipeError, match="anywhere below"):
-            prepare(*folders)
+        with pytest.raises(RecipeError, match="nothing there like"):
+            prepare([folders[0]], folders[1])
     for path in transcripts.rglob("*-trans.text"):
-        path.write_text("x 0 1 [silence]\n")
+        path.write_text(f"{path.name[:7]}-ms98-a-0001 0 1 [silence]\n")
     with pytest.raises(RecipeError, match="the corpus is empty"):
-        prepare(audio, transcripts)
-
-
-def test_subsets_share_no_call_and_limit_repeats(tmp_path: Path) -> None:
-    data, _ = prepare(*switchboard(tmp_path))
-    train, dev, left_out = split(data, SubsetConf(dev_utterances=1, max_repeats=3))
-    assert {r.file for r in dev.recordings.values()} == {"sw02001"}
-    assert {r.file for r in train.recordings.values()} == {"sw02005"}
-    assert sum(u.words == ("yeah",) for u in train.utterances.values()) == 3
-    assert left_out == 21
-    assert stm_of(dev).splitlines()[2:] == [
-        "sw02001 A sw02001-A 0.98 2.56 <O> HI THERE (%HESITATION)",
-        "sw02001 A sw02001-A 3.01 4.00 <O> NO",
-        "sw02001 B sw02001-B 1.00 2.00 <O> UH-HUH",
-        "sw02001 B sw02001-B 9.20 10.00 <O> IT'S THE U. S.",
-    ]
-    with pytest.raises(RecipeError, match="leaves nothing"):
-        split(data, SubsetConf(dev_utterances=1000, max_repeats=3))
+        prepare([audio], transcripts).finish(KNOWN)

@@ -90,4 +90,4 @@ rule alignment:
 
 rule align:
     input:
-        expand(f"{EXP}/align/tri/{{set}}/ali.scp", set=["train", "train_dev"]),
+        expand(f"{EXP}/align/tri/{{set}}/ali.scp", set=TRAINED),

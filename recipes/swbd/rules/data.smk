@@ -4,7 +4,7 @@ if config["embedded"]:
 
     rule embedded_corpus:
         output:
-            [directory(path) for corpus in config["corpora"].values() for path in corpus.values()],
+            [directory(path) for corpus in CORPORA.values() for path in (corpus or {}).values() if path],
         log:
             f"{EXP}/log/corpus.log",
         benchmark:
@@ -21,8 +21,9 @@ if config["embedded"]:
 
 rule swbd1:
     input:
-        audio=config["corpora"]["swbd1"]["audio"],
-        transcripts=config["corpora"]["swbd1"]["transcripts"],
+        audio=CORPORA["swbd1"]["audio"],
+        transcripts=CORPORA["swbd1"]["transcripts"],
+        persons=CORPORA["swbd1"].get("persons") or [],
     output:
         directory(f"{EXP}/data/swbd1"),
     log:
@@ -31,14 +32,53 @@ rule swbd1:
         f"{EXP}/benchmarks/data-swbd1.tsv"
     conda:
         "../environment.yaml"
+    params:
+        persons=lambda wildcards, input: f"--persons {shlex.quote(str(input.persons))}" if input.persons else "",
     shell:
-        "python -m recipes.swbd.swbd1 --audio {input.audio} --transcripts {input.transcripts} --out {output} 2> {log}"
+        "python -m recipes.swbd.swbd1 --audio {input.audio:q} --transcripts {input.transcripts:q} {params.persons} "
+        "--out {output} 2> {log}"
+
+
+if CORPORA.get("fisher"):
+
+    rule fisher:
+        input:
+            transcripts=CORPORA["fisher"]["transcripts"],
+            audio=CORPORA["fisher"].get("audio") or [],
+        output:
+            directory(f"{EXP}/data/fisher"),
+        log:
+            f"{EXP}/log/data/fisher.log",
+        benchmark:
+            f"{EXP}/benchmarks/data-fisher.tsv"
+        conda:
+            "../environment.yaml"
+        shell:
+            "python -m recipes.swbd.fisher --transcripts {input.transcripts:q} --audio {input.audio:q} --out {output} 2> {log}"
+
+
+if CORPORA.get("callhome"):
+
+    rule callhome:
+        input:
+            audio=CORPORA["callhome"]["audio"],
+            transcripts=CORPORA["callhome"]["transcripts"],
+        output:
+            directory(f"{EXP}/data/callhome"),
+        log:
+            f"{EXP}/log/data/callhome.log",
+        benchmark:
+            f"{EXP}/benchmarks/data-callhome.tsv"
+        conda:
+            "../environment.yaml"
+        shell:
+            "python -m recipes.swbd.callhome --audio {input.audio:q} --transcripts {input.transcripts:q} --out {output} 2> {log}"
 
 
 rule eval2000:
     input:
-        audio=config["corpora"]["eval2000"]["audio"],
-        text=config["corpora"]["eval2000"]["text"],
+        audio=CORPORA["eval2000"]["audio"],
+        text=CORPORA["eval2000"]["text"],
     output:
         directory(f"{EXP}/data/eval2000"),
     log:
@@ -48,16 +88,34 @@ rule eval2000:
     conda:
         "../environment.yaml"
     shell:
-        "python -m recipes.swbd.eval2000 --audio {input.audio} --text {input.text} --out {output} 2> {log}"
+        "python -m recipes.swbd.eval2000 --audio {input.audio:q} --text {input.text:q} --out {output} 2> {log}"
+
+
+if CORPORA.get("rt03"):
+
+    rule rt03:
+        input:
+            corpus=CORPORA["rt03"]["corpus"],
+        output:
+            directory(f"{EXP}/data/rt03"),
+        log:
+            f"{EXP}/log/data/rt03.log",
+        benchmark:
+            f"{EXP}/benchmarks/data-rt03.tsv"
+        conda:
+            "../environment.yaml"
+        shell:
+            "python -m recipes.swbd.rt03 --corpus {input.corpus:q} --out {output} 2> {log}"
 
 
 rule subsets:
     input:
-        data=f"{EXP}/data/swbd1",
+        data=expand(f"{EXP}/data/{{corpus}}", corpus=TRAINING),
         eval2000=f"{EXP}/data/eval2000",
     output:
         train=directory(f"{EXP}/data/train"),
         dev=directory(f"{EXP}/data/train_dev"),
+        heldout=directory(f"{EXP}/data/heldout"),
     log:
         f"{EXP}/log/data/subsets.log",
     benchmark:
@@ -68,9 +126,9 @@ rule subsets:
         conf=recipe.as_json(config["data"]),
     shell:
         "python -m recipes.swbd.subsets --data {input.data} --glm {input.eval2000}/glm --conf {params.conf:q} "
-        "--train {output.train} --dev {output.dev} 2> {log}"
+        "--train {output.train} --dev {output.dev} --heldout {output.heldout} 2> {log}"
 
 
 rule data:
     input:
-        expand(f"{EXP}/data/{{set}}", set=SETS),
+        expand(f"{EXP}/data/{{set}}", set=[*SETS, *LM_ONLY]),

@@ -97,19 +97,19 @@ rule best_scales:
 
 rule decode:
     input:
-        expand(f"{EXP}/decode/{{system}}/eval2000/all", system=SYSTEMS),
+        expand(f"{EXP}/decode/{{system}}/{{test}}/all", system=SYSTEMS, test=TESTS),
 
 
 rule scores:
     input:
-        data=f"{EXP}/data/eval2000",
-        hypotheses=f"{EXP}/decode/{{system}}/eval2000/all",
+        data=f"{EXP}/data/{{test}}",
+        hypotheses=f"{EXP}/decode/{{system}}/{{test}}/all",
     output:
-        directory(f"{EXP}/score/{{system}}/eval2000"),
+        directory(f"{EXP}/score/{{system}}/{{test}}"),
     log:
-        f"{EXP}/log/score/{{system}}.log",
+        f"{EXP}/log/score/{{system}}.{{test}}.log",
     benchmark:
-        f"{EXP}/benchmarks/score-{{system}}.tsv"
+        f"{EXP}/benchmarks/score-{{system}}.{{test}}.tsv"
     conda:
         "../environment.yaml"
     shell:
@@ -119,4 +119,4 @@ rule scores:
 
 rule score:
     input:
-        expand(f"{EXP}/score/{{system}}/eval2000", system=SYSTEMS),
+        expand(f"{EXP}/score/{{system}}/{{test}}", system=SYSTEMS, test=TESTS),

@@ -37,7 +37,7 @@ rule lexicon:
 
 rule language_model:
     input:
-        data=f"{EXP}/data/train",
+        texts=expand(f"{EXP}/data/{{set}}", set=["train", *LM_ONLY]),
         lang=f"{EXP}/lang",
     output:
         f"{EXP}/lm/arpa.gz",
@@ -49,8 +49,9 @@ rule language_model:
         "../environment.yaml"
     params:
         conf=recipe.as_json({"order": config["lm"]["order"]}),
+        texts=lambda wildcards, input: [f"{folder}/text" for folder in input.texts],
     shell:
-        "python -m local.lm estimate --text {input.data}/text --lang {input.lang} --conf {params.conf:q} "
+        "python -m local.lm estimate --text {params.texts} --lang {input.lang} --conf {params.conf:q} "
         "--out {output} 2> {log}"
 
 

@@ -3,14 +3,14 @@
 
 rule report:
     input:
-        data=expand(f"{EXP}/data/{{set}}", set=SETS),
+        data=expand(f"{EXP}/data/{{set}}", set=[*TRAINING, *LM_ONLY, *SETS]),
         lm=f"{EXP}/lm/stats.json",
         dictionary=f"{EXP}/dict",
         graph=f"{EXP}/graph/tri/HCLG.json",
         curves=expand(f"{EXP}/align/{{stage}}/log.jsonl", stage=["mono", "tri"]),
         histories=expand(f"{EXP}/train/{{strategy}}/history.jsonl", strategy=config["strategies"]),
         best=expand(f"{EXP}/decode/{{system}}/best.json", system=SYSTEMS),
-        scores=expand(f"{EXP}/score/{{system}}/eval2000", system=SYSTEMS),
+        scores=expand(f"{EXP}/score/{{system}}/{{test}}", system=SYSTEMS, test=TESTS),
     output:
         html=f"{EXP}/report/report.html",
         results=f"{EXP}/report/RESULTS.md",
@@ -24,7 +24,10 @@ rule report:
         exp=lambda wildcards, output: os.path.dirname(os.path.dirname(output.html)),
         systems=SYSTEMS,
         strategies=config["strategies"],
+        tests=TESTS,
+        absent=[name for name in ("fisher", "callhome", "rt03") if not CORPORA.get(name)],
+        sets=lambda wildcards, input: [os.path.basename(folder) for folder in input.data],
         synthetic="--synthetic" if config["embedded"] else "",
     shell:
         "python -m local.report --exp {params.exp} --systems {params.systems} --strategies {params.strategies} "
-        "{params.synthetic} --out {params.out} 2> {log}"
+        "--tests {params.tests} --sets {params.sets} --absent {params.absent} {params.synthetic} --out {params.out} 2> {log}"

@@ -24,14 +24,14 @@ rule egs_of_set:
 
 rule egs:
     input:
-        expand(f"{EXP}/egs/{{set}}", set=["train", "train_dev"]),
+        expand(f"{EXP}/egs/{{set}}", set=TRAINED),
 
 
 # Checkpoints lie beside the outputs, undeclared: a run that was ended goes on from them.
 rule train_network:
     input:
         egs=f"{EXP}/egs/train",
-        heldout=f"{EXP}/egs/train_dev",
+        heldout=f"{EXP}/egs/heldout",
     output:
         model=f"{EXP}/train/{{strategy}}/final.pt",
         history=f"{EXP}/train/{{strategy}}/history.jsonl",
