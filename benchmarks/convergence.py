@@ -41,7 +41,7 @@ def main() -> None:
         if not (out / "history.jsonl").exists():
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={arguments.learners}"]
             command += ["-m", "local.am.train", "--strategy", strategy, "--egs", str(arguments.exp / "egs/train")]
-            command += ["--heldout", str(arguments.exp / "egs/train_dev"), "--am", json.dumps(am)]
+            command += ["--heldout", str(arguments.exp / "egs/heldout"), "--am", json.dumps(am)]
             command += ["--conf", json.dumps(conf | {"seed": seed}), "--out", str(out)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:

@@ -246,6 +246,34 @@ class DataDir:
         return recording_set, supervision_set
 
     @staticmethod
+    def from_manifests(recordings: RecordingSet, supervisions: SupervisionSet) -> DataDir:
+        """Take up what :meth:`manifests` gives: channels 0 and 1 of a call are its sides A and B.
+
+        :raises RecipeError: for another rate or channel, a recording not in one file, a supervision without a recording.
+        """
+        calls = {call.id: call for call in recordings}  # a manifest read from a file is lazy
+        sides: dict[str, Recording] = {}
+        utterances: dict[str, Utterance] = {}
+        for s in supervisions:
+            if s.recording_id not in calls:
+                raise RecipeError(f"supervision {s.id}: no recording {s.recording_id} in the manifest")
+            call, channel = calls[s.recording_id], s.channel
+            if call.sampling_rate != SAMPLE_RATE or channel not in call.channel_ids or channel not in (0, 1):
+                raise RecipeError(
+                    f"supervision {s.id}: expected channel 0 or 1 of a call of {SAMPLE_RATE} Hz, found channel {channel} of "
+                    f"{call.channel_ids} at {call.sampling_rate} Hz"
+                )
+            if len(call.sources) != 1 or call.sources[0].type != "file":
+                raise RecipeError(f"recording {call.id}: expected both channels in one file")
+            side = "AB"[channel]
+            key = f"{call.id}-{side}"
+            sides[key] = Recording(key, Path(call.sources[0].source), channel, call.id, side, call.num_samples)
+            words = tuple((s.text or "").split())
+            utterances[s.id] = Utterance(s.id, s.speaker or key, key, s.start, round(s.start + s.duration, 2), words)
+        genders = {s.speaker: s.gender for s in supervisions if s.gender}
+        return DataDir(sides, utterances, genders)
+
+    @staticmethod
     def read(path: str | Path) -> DataDir:
         """Read a folder that :meth:`write` has made.
 

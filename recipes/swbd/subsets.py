@@ -52,7 +52,7 @@ def split(corpora: list[DataDir], conf: SubsetConf) -> Subsets:
     rest = merge([first.subset(pool), *corpora[1:]])
     spread = max(1, int(_hours(rest.utterances.values()) / conf.heldout_hours))
     heldout, train, lost_too = hold_out(rest, lambda held: _hours(held) >= conf.heldout_hours, spread)
-    if not train:
+    if not pool or not train:
         raise RecipeError(
             f"holding out {conf.dev_utterances} utterances and {conf.heldout_hours} h leaves nothing of "
             f"{sum(len(corpus.utterances) for corpus in corpora)} utterances to train on; lower data.dev_utterances or "

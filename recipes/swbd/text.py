@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from local.score.nist import FILLERS, split_acronym
 
@@ -23,18 +24,25 @@ _DASHES = re.compile(r"-{2,}")
 _LETTERS = re.compile(r"^(?:[a-z]\.)+(?:'?s)?$")  # u.s.  t.v.s  i.b.m.'s
 
 
+@lru_cache(maxsize=1 << 16)
 def map_word(word: str) -> str | None:
     """Map one token of an ISIP transcript to the recipe's word, or to ``None`` where it is no word.
 
     >>> [map_word(word) for word in ("[laughter-story]", "[it'n/isn't]", "ammu[n]it-", "{Yuppie}", "[silence]")]
     ['story', "it'n", 'ammu-it-', 'yuppie', None]
     """
-    word = word.lower()
+    mapped = _unmarked(word.lower())
+    while mapped is not None and (once_more := _unmarked(mapped)) != mapped:  # the markings nest
+        mapped = once_more
+    return mapped
+
+
+def _unmarked(word: str) -> str | None:
     if word in _DROPPED:
         return None
     if word.rstrip("-") in NOISE_TAGS:
         return word.rstrip("-")
-    # The markings nest: [laughter-sh[e]-], [lem[guini]-/linguini], h[e]-[noise].
+    # [laughter-sh[e]-], [lem[guini]-/linguini], h[e]-[noise]
     for tag in NOISE_TAGS:
         word = word.removesuffix(tag)
     if match := _LAUGHED.match(word):

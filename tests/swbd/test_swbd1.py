@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import RATE, TONES, sphere, switchboard
+from trees import RATE, TONES, persons, sphere, switchboard
 
 from local.audio import read_side
 from local.cli import RecipeError
@@ -132,3 +132,27 @@ def test_an_empty_corpus_is_an_error(tmp_path: Path) -> None:
         path.write_text(f"{path.name[:7]}-ms98-a-0001 0 1 [silence]\n")
     with pytest.raises(RecipeError, match="the corpus is empty"):
         prepare([audio], transcripts).finish(KNOWN)
+
+
+def test_persons_are_speakers_where_the_tables_know_them(tmp_path: Path) -> None:
+    audio, transcripts = switchboard(tmp_path)
+    data, _ = prepare([audio], transcripts, persons(tmp_path)).finish(KNOWN)
+    assert "sw1020-02001-A_000098-000256" in data.utterances
+    assert set(data.speakers) == {"sw1020", "sw1044", "sw02005-B"}  # call 2005 is not in the tables
+    assert sorted(data.recordings) == ["sw02001-A", "sw02001-B", "sw02005-B"]
+    assert data.genders == {}  # not known of all
+    data.write(tmp_path / "out")
+    assert DataDir.read(tmp_path / "out") == data
+
+
+def test_a_side_that_is_all_but_empty_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    audio, transcripts = switchboard(tmp_path)
+    sphere(audio / "sw02167.sph", 10)
+    for side in "AB":
+        path = _transcript(tmp_path, f"sw2167{side}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"sw2167{side}-ms98-a-0001 1.0 2.0 yes\n")
+    data, about = prepare([audio], transcripts).finish(KNOWN)
+    assert "sw02167-A" in data.recordings
+    assert "sw02167-B" not in data.recordings
+    assert about["left_out"] == {"a side that is all but empty: GMM training fails on it": 1}
