@@ -84,5 +84,11 @@ class Checkpoints:
         self._learner.restore(state)
         return mark["shared"]
 
+    def clear(self) -> None:
+        """Remove all: the run has come to its end. By all together, so that no one still reads them."""
+        self._world.barrier()
+        if self._world.rank == 0:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
     def _complete(self) -> list[Path]:
         return sorted(place for place in self.folder.glob("epoch-*") if (place / _COMPLETE).exists())

@@ -200,6 +200,7 @@ def train(
         if world.rank == 0:
             write_text(out / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
             save("final.pt")
+    checkpoints.clear()  # a later run, on other data, begins anew
 
 
 def main() -> None:
