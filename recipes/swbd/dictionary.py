@@ -23,13 +23,31 @@ OOV = "<unk>"
 SILENCE_WORDS = {"!sil": "sil", "[vocalized-noise]": "spn", "[noise]": "nsn", "[laughter]": "lau", OOV: "spn"}
 SILENCE_PHONES = ("sil", "spn", "nsn", "lau")
 
+# Errors of the Mississippi State dictionary: word, what stands there, what it should be.
+# Kaldi's recipe mends these too; its further patches, variants of casual speech, are not taken.
+_ERRORS = (
+    ("battle", "b ae t el", "b ae t ax l"),
+    ("bottle", "b aa t el", "b aa t ax l"),
+    ("creek", "k r ih k", "k r iy k"),
+    ("erie", "ih r iy", "iy r iy"),
+    ("huh-uh", "hh ah hh ah", "ah hh ah"),
+    ("hum-um", "hh m hh m", "ah m hh ah m"),
+    ("nobody", "n ow b aa d iy", "n ow b ah d iy"),
+    ("stronger", "s t r ao ng er", "s t r ao ng g er"),
+    ("texan", "t eh k sh ih n", "t eh k s ih n"),
+    ("texan's", "t eh k sh ih n s", "t eh k s ih n s"),
+    ("waco", "w ae k ow", "w ey k ow"),
+    ("whatnot", "w ah t n aa t", "w aa t n aa t"),
+)
+
 Lexicon = dict[str, set[tuple[str, ...]]]
 
 
 def read_msu(path: Path) -> Lexicon:
     """Read ``sw-ms98-dict.text``: lines ``word  phone phone ...`` between comments.
 
-    Words are mapped as the transcripts' are, acronyms to ``u._s.``; single letters name themselves (``u.``).
+    Words are mapped as the transcripts' are, acronyms to ``u._s.``; single letters name themselves (``u.``). Known errors
+    are put right.
 
     :raises RecipeError: for a missing file or one without entries.
     """
@@ -44,6 +62,9 @@ def read_msu(path: Path) -> Lexicon:
         if word is None or word in SILENCE_WORDS or not all(phone.isalpha() for phone in phones):
             continue
         lexicon.setdefault(word, set()).add(phones)
+    for word, wrong, right in _ERRORS:
+        if (spoken := tuple(wrong.split())) in lexicon.get(word, set()):
+            lexicon[word] = lexicon[word] - {spoken} | {tuple(right.split())}
     if not lexicon:
         raise RecipeError(f"{path}: no line 'word phones': the dictionary is empty")
     return lexicon

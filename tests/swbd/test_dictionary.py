@@ -23,6 +23,8 @@ hello  hh eh l ow
 [silence]  sil
 cat  k ae t
 them_1  ax m
+Creek  k r ih k
+huh-uh  hh ah hh ah
 """
 
 
@@ -32,6 +34,7 @@ def test_the_msu_dictionary(tmp_path: Path) -> None:
     assert lexicon["hello"] == {("hh", "ax", "l", "ow"), ("hh", "eh", "l", "ow")}
     assert lexicon["a.t.&t."] == {("ey", "t", "iy", "ae", "n", "d", "t", "iy")}
     assert lexicon["them"] == {("ax", "m")}
+    assert (lexicon["creek"], lexicon["huh-uh"]) == ({("k", "r", "iy", "k")}, {("ah", "hh", "ah")})  # put right
     assert "[silence]" not in lexicon
     assert spell(["u._s.", "x._y."], lexicon) == {"u._s.": {("y", "uw", "eh", "s")}}
     assert from_cmudict(["cat", "zzzz"], {"k", "ae", "t"}) == {"cat": {("k", "ae", "t")}}
