@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -125,9 +126,27 @@ class Gmm:
             0.0,
             len(features),
         )
+        for mine, augmented, posteriors, log_likelihood in self._share_out(features, pdf_ids):
+            sums = (posteriors.T @ augmented).double()
+            stats.occupancy[mine] = sums[:, 2 * dims]
+            stats.first[mine] = sums[:, :dims]
+            stats.second[mine] = sums[:, dims : 2 * dims]
+            stats.log_likelihood += log_likelihood
+        return stats
+
+    def by_pdf(self, features: Tensor, pdf_ids: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Share frames ``(T, D)`` out to the Gaussians of their pdfs ``(T,)``, in order of pdf, then time.
+
+        :return: of each pdf that has frames: its Gaussians, its frames ``(frames, D)``, posteriors ``(frames, Gaussians)``.
+        """
+        dims = features.shape[1]
+        for mine, augmented, posteriors, _ in self._share_out(features, pdf_ids):
+            yield mine, augmented[:, :dims], posteriors
+
+    def _share_out(self, features: Tensor, pdf_ids: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, float]]:
+        """As :meth:`by_pdf`, with augmented frames and their log-likelihood."""
         ends = torch.cumsum(self.sizes, 0).tolist()
-        order = torch.argsort(pdf_ids, stable=True)
-        rows = _augment(features[order])
+        rows = _augment(features[torch.argsort(pdf_ids, stable=True)])
         counts = torch.bincount(pdf_ids, minlength=self.num_pdfs)
         for end, size, augmented in zip(ends, self.sizes.tolist(), torch.split(rows, counts.tolist()), strict=True):
             if not len(augmented):
@@ -138,12 +157,7 @@ class Gmm:
             posteriors = scores.sub_(best).clamp_min_(_NEGLIGIBLE).exp_()
             total = posteriors.sum(1, keepdim=True)
             posteriors /= total
-            sums = (posteriors.T @ augmented).double()
-            stats.occupancy[mine] = sums[:, 2 * dims]
-            stats.first[mine] = sums[:, :dims]
-            stats.second[mine] = sums[:, dims : 2 * dims]
-            stats.log_likelihood += float((total.log() + best).sum(dtype=torch.float64))
-        return stats
+            yield mine, augmented, posteriors, float((total.log() + best).sum(dtype=torch.float64))
 
     def updated(self, stats: GmmStats, variance_floor: Tensor, min_occupancy: float) -> Gmm:
         """M step. A Gaussian that saw fewer than ``min_occupancy`` frames goes, unless it is its pdf's heaviest.

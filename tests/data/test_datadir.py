@@ -30,7 +30,9 @@ def sets(draw: st.DrawFn) -> DataDir:
             person = draw(st.sampled_from(["", "sw1020", "sw1044"]))
             recordings[key] = Recording(key, Path("/discs of 1997/it's") / f"{file}.sph", "AB".index(side), file, side, samples)
             for start, length in draw(st.lists(st.tuples(st.integers(0, 90), st.integers(1, 10)), min_size=1, max_size=4)):
-                utterance = f"{person}-{key}_{start:06d}-{start + length:06d}" if person else f"{key}_{start:06d}-{start + length:06d}"
+                utterance = (
+                    f"{person}-{key}_{start:06d}-{start + length:06d}" if person else f"{key}_{start:06d}-{start + length:06d}"
+                )
                 utterances[utterance] = Utterance(
                     utterance, person or key, key, start / 100, (start + length) / 100, draw(WORDS)
                 )

@@ -28,9 +28,7 @@ def test_segments_between_the_gaps(tmp_path: Path) -> None:
 
 def test_counts_other_than_the_known_are_named() -> None:
     found = {"all": {"segments": 8420, "words": 76_000}}
-    assert evalset.compare(found, {"all": (8420, 76_157)}) == [
-        "all: 8420 segments and 76000 words found, 8420 and 76157 known"
-    ]
+    assert evalset.compare(found, {"all": (8420, 76_157)}) == ["all: 8420 segments and 76000 words found, 8420 and 76157 known"]
     assert not evalset.compare({"all": {"segments": 8420, "words": 76_157}}, {"all": (8420, 76_157)})
     assert not evalset.compare({"all": {"segments": 100, "words": 1000}}, {"all": (8420, 76_157)})  # plainly not the whole
 

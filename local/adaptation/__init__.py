@@ -1,0 +1,1 @@
+"""Adaptation of features: linear transforms for classes and speakers, i-vectors."""
