@@ -78,7 +78,7 @@ def measure(model: HmmModel, lang: Lang, data: DataDir, feats: Path, limit: int)
     features = read_inputs(data, feats)
     keys = sorted(features, key=lambda key: data.utterances[key].end - data.utterances[key].start)
     keys = keys[:: max(1, len(keys) // limit)]
-    inputs = [gmm_input(features[key]) for key in keys]
+    inputs = [gmm_input(features[key], model.projection) for key in keys]
     frames = sum(len(x) for x in inputs)
     aligner = Aligner(model, lang)
     graphs, compiling = timed(lambda: [aligner.compile(data.utterances[key].words) for key in keys])

@@ -155,7 +155,7 @@ class Decoder:
 def gmm_scores(model: HmmModel, data: DataDir, feats: Path) -> Scores:
     """Log-likelihoods of the model's own mixtures on MFCC."""
     features = FeatureSet(feats, "mfcc", data.utt2side)
-    return lambda key: model.log_likelihoods(gmm_input(features[key])).numpy() if key in features else None
+    return lambda key: model.log_likelihoods(gmm_input(features[key], model.projection)).numpy() if key in features else None
 
 
 def network_scores(network: Path, data: DataDir, feats: Path) -> Scores:

@@ -16,6 +16,7 @@ from local.hmm.gmm import Gmm
 
 _SWEEPS = 30  # over the rows of a transform, each row given the others
 _FRAMES_AT_ONCE = 4096
+MIN_FRAMES = 500.0  # of speech: a speaker with fewer is not adapted, as in Kaldi
 
 
 @dataclass

@@ -363,9 +363,17 @@ def check_share(failed: int, total: int, names: Sequence[str], what: str) -> Non
     print(f"warning: {message}", file=sys.stderr)
 
 
-def gmm_input(features: np.ndarray) -> torch.Tensor:
-    """Normalised MFCC ``(frames, 13)`` as the GMM's input ``(frames, 39)``."""
-    return torch.from_numpy(add_deltas(features))
+def gmm_input(features: np.ndarray, projection: Tensor | None) -> Tensor:
+    """Normalised MFCC ``(frames, 13)`` as a model's input: with deltas ``(frames, 39)``, or spliced and projected."""
+    if projection is None:
+        return torch.from_numpy(add_deltas(features))
+    return splice(torch.from_numpy(features), projection.shape[1] // features.shape[1] // 2) @ projection.float().T
+
+
+def splice(frames: Tensor, context: int) -> Tensor:
+    """Each frame between its ``context`` neighbours on either side, ``(T, D)`` to ``(T, (2 context + 1) D)``; ends repeat."""
+    places = torch.arange(len(frames))[:, None] + torch.arange(-context, context + 1)
+    return frames[places.clamp(0, len(frames) - 1)].flatten(1)
 
 
 def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, out: Path) -> None:
@@ -376,7 +384,7 @@ def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, 
 
     def batch() -> Iterator[tuple[str, Tensor, Graph]]:
         for key in tqdm(sorted(ids, key=lambda key: lengths[key]), desc="align", mininterval=2):
-            yield key, gmm_input(features[key]), aligner.compile(data.utterances[key].words)
+            yield key, gmm_input(features[key], model.projection), aligner.compile(data.utterances[key].words)
 
     done: dict[str, Alignment] = {}
     failed = []

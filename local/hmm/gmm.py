@@ -52,6 +52,11 @@ class Gmm:
     sizes: Tensor  # (P,) int64: Gaussians of each pdf
 
     @property
+    def tensors(self) -> list[Tensor]:
+        """What the model is made of, to be stored."""
+        return [self.weights, self.means, self.variances, self.sizes]
+
+    @property
     def num_pdfs(self) -> int:
         """P."""
         return len(self.sizes)

@@ -14,7 +14,7 @@ from local.cli import RecipeError
 from local.files import atomic_path
 from local.hmm.gmm import Gmm
 from local.hmm.topology import Topology, Transition, num_states
-from local.hmm.tree import Tree
+from local.hmm.tree import NO_PHONE, Tree
 
 
 class HmmArc(NamedTuple):
@@ -41,6 +41,8 @@ class HmmModel:
     transitions: Tensor  # (transitions,) float64 log-probabilities: each phone's arcs in the topology's order
     gmm: Gmm
     occupancy: Tensor  # (P,) float64: frames of each pdf in training
+    projection: Tensor | None = None  # (D, 13 * odd): LDA and MLLT of spliced MFCC; None: MFCC with deltas
+    unadapted: Gmm | None = None  # of a speaker-adapted model: the same Gaussians on features that are not
 
     def __post_init__(self) -> None:
         self._silence = {self.phones[name] for name in self.silence_phones}
@@ -93,6 +95,14 @@ class HmmModel:
         """``(frames, D)`` to log densities ``(frames, num_pdfs)``, float32."""
         return self.gmm.log_likelihoods(features)
 
+    def silence_pdfs(self) -> Tensor:
+        """Which pdfs are silence phones': ``(P,)`` bool."""
+        found = torch.zeros(self.num_pdfs, dtype=torch.bool)
+        for phone in self._silence:
+            edge = (NO_PHONE,) * (self.context_width // 2)
+            found[[arc.pdf for arc in self.hmm((*edge, phone, *edge))]] = True  # silence is not split by its context
+        return found
+
     def initial_transitions(self) -> Tensor:
         """The topology's own log-probabilities for every phone."""
         probabilities = [arc.probability for phone in sorted(self._first) for arc in self.arcs(phone)]
@@ -119,8 +129,10 @@ class HmmModel:
             "topology": [[list(arc) for arc in part] for part in (self.topology.speech, self.topology.silence)],
             "tree": self.tree.to_list(),
             "transitions": self.transitions,
-            "gmm": [self.gmm.weights, self.gmm.means, self.gmm.variances, self.gmm.sizes],
+            "gmm": self.gmm.tensors,
             "occupancy": self.occupancy,
+            "projection": self.projection,
+            "unadapted": self.unadapted and self.unadapted.tensors,
         }
         with atomic_path(path) as temporary:
             torch.save(content, temporary)
@@ -144,6 +156,8 @@ class HmmModel:
                 content["transitions"],
                 Gmm(*content["gmm"]),
                 content["occupancy"],
+                content["projection"],
+                content["unadapted"] and Gmm(*content["unadapted"]),
             )
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise RecipeError(f"{path}: no GMM-HMM model ({error}); make it again with the stage 'align'") from None

@@ -1,7 +1,9 @@
-"""Training of GMM-HMMs by Viterbi: a flat-start monophone stage, then triphones on a decision tree.
+"""Training of GMM-HMMs by Viterbi: a flat-start monophone stage, then triphones on a decision tree, plain and adapted.
 
     python -m local.hmm.train mono --data D --feats F --lang L --conf '{...}' --out align/mono
     python -m local.hmm.train tri --model align/mono/model.pt --data D --feats F --lang L --conf '{...}' --out align/tri
+    python -m local.hmm.train lda --model align/tri/model.pt ...      LDA and MLLT
+    python -m local.hmm.train sat --model align/lda/model.pt ...      and fMLLR of each speaker
 
 Within fixed alignments an iteration is one step of EM; at some iterations the utterances are aligned anew. Statistics
 add up (:class:`local.hmm.gmm.GmmStats`), so that later stages can share the utterances out to jobs.
@@ -12,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from local.adaptation.linear import MIN_FRAMES, FmllrStats, LdaStats, MlltStats, apply, fmllr, identity_transform, lda, mllt
 from local.cli import RecipeError, parse_conf, run
 from local.datadir import DataDir
 from local.files import write_text
-from local.hmm.align import Aligner, Alignment, Graph, check_share, gmm_input, read_inputs
+from local.hmm.align import Aligner, Alignment, Graph, check_share, gmm_input, read_inputs, splice
 from local.hmm.gmm import Gmm, GmmStats, split_targets
 from local.hmm.model import HmmModel
 from local.hmm.topology import num_states
@@ -58,21 +61,74 @@ class TriphoneConf(StageConf):
     min_count: float  # frames that each side of a split must have
 
 
+@dataclass(frozen=True)
+class LdaConf(TriphoneConf):
+    """How a triphone stage on LDA and MLLT of spliced MFCC is trained."""
+
+    context: int  # frames either side that LDA looks at
+    dims: int  # that it keeps
+    mllt: tuple[int, ...]  # iterations, from 1, that end with a new MLLT
+
+
+@dataclass(frozen=True)
+class SatConf(TriphoneConf):
+    """How a speaker-adapted triphone stage is trained, on the features of the stage before."""
+
+    fmllr: tuple[int, ...]  # iterations, from 1, that begin with new transforms of the speakers
+
+
 class Trainer:
-    """A model, and the utterances it is trained on, held in memory."""
+    """The utterances a model is trained on, held in memory, as the model sees them."""
 
     def __init__(self, lang: Lang, data: DataDir, feats: Path, utterances: int | None) -> None:
         self.lang = lang
         features = read_inputs(data, feats)
         ids = sorted(features, key=lambda key: (data.utterances[key].end - data.utterances[key].start, key))
         self.words = {key: data.utterances[key].words for key in ids[:utterances]}
-        self.features = {key: gmm_input(features[key]) for key in tqdm(self.words, desc="read", mininterval=2)}
-        if not self.features:
+        self.mfcc = {key: features[key] for key in tqdm(self.words, desc="read", mininterval=2)}
+        if not self.mfcc:
             raise RecipeError("no utterance to train on")
-        frames = torch.cat(list(self.features.values()))
+        self.speakers: dict[str, list[str]] = {}
+        for key in self.words:
+            self.speakers.setdefault(data.utterances[key].speaker, []).append(key)
+        self.log: list[dict[str, Any]] = []
+        self.project(None)
+
+    def project(self, projection: Tensor | None) -> None:
+        """See the features through another projection, unadapted."""
+        self.projection = projection
+        self.unadapted = {key: gmm_input(features, projection) for key, features in self.mfcc.items()}
+        self._see(self.unadapted)
+
+    def _see(self, features: dict[str, Tensor]) -> None:
+        self.features = features
+        frames = torch.cat(list(features.values()))
         self.variance_floor = _VARIANCE_FLOOR * frames.var(0)
         self.overall = context_stats(frames, torch.zeros(len(frames), dtype=torch.int64), 1)
-        self.log: list[dict[str, Any]] = []
+
+    def adapt(self, model: HmmModel, pdf_ids: Mapping[str, Tensor]) -> float:
+        """Estimate a transform for each speaker and see the features through it; return the gain, a frame.
+
+        :param pdf_ids: of the utterances that are aligned; silence does not count.
+        """
+        speech = ~model.silence_pdfs()
+        gain, frames = 0.0, 0.0
+        adapted: dict[str, Tensor] = {}
+        for keys in self.speakers.values():
+            aligned = [key for key in keys if key in pdf_ids]
+            transform = identity_transform(self.unadapted[keys[0]].shape[1])
+            if aligned:
+                unadapted, seen, pdfs = (
+                    torch.cat([of[key] for key in aligned]) for of in (self.unadapted, self.features, pdf_ids)
+                )
+                keep = speech[pdfs]
+                stats = FmllrStats.of(model.gmm, unadapted[keep], pdfs[keep], transformed=seen[keep])
+                transform = fmllr(stats, MIN_FRAMES)
+                gain += stats.frames * (stats.objective(transform) - stats.objective(identity_transform(len(transform))))
+                frames += stats.frames
+            adapted |= {key: apply(transform, self.unadapted[key]) for key in keys}
+        self._see(adapted)
+        return gain / max(frames, 1.0)
 
     def equal_alignment(self, model: HmmModel) -> dict[str, Tensor]:
         """Pdf-ids that give every state on a random path through an utterance's words the same time.
@@ -123,6 +179,34 @@ class Trainer:
         first, *rest = (gmm.accumulate(x, pdf) for x, pdf in parts)
         return sum(rest, first)
 
+    def on_unadapted(self, gmm: Gmm, pdf_ids: Mapping[str, Tensor]) -> Gmm:
+        """The Gaussians of ``gmm`` estimated anew on unadapted features, each from the frames it has on adapted ones."""
+        keys = list(pdf_ids)
+        seen, plain, pdfs = (torch.cat([of[key] for key in keys]) for of in (self.features, self.unadapted, pdf_ids))
+        occupancy = torch.zeros(gmm.num_gaussians, dtype=torch.float64)
+        first, second = (torch.zeros(*gmm.means.shape, dtype=torch.float64) for _ in range(2))
+        order = torch.argsort(pdfs, stable=True)
+        done = 0
+        for mine, x, posteriors in gmm.by_pdf(seen, pdfs):
+            y = plain[order[done : done + len(x)]]
+            done += len(x)
+            occupancy[mine] = posteriors.sum(0).double()
+            first[mine], second[mine] = (posteriors.T @ y).double(), (posteriors.T @ (y * y)).double()
+        return gmm.updated(GmmStats(occupancy, first, second, 0.0, len(pdfs)), _VARIANCE_FLOOR * plain.var(0), 0.0)
+
+    def decorrelate(self, model: HmmModel, pdf_ids: Mapping[str, Tensor]) -> float:
+        """Fold a new MLLT into projection and means; return the gain, a frame."""
+        keys = list(pdf_ids)
+        features = torch.cat([self.features[key] for key in keys])
+        stats = MlltStats.of(model.gmm, features, torch.cat([pdf_ids[key] for key in keys]))
+        transform = mllt(stats)
+        assert self.projection is not None
+        self.project((transform @ self.projection.double()).float())
+        gmm = model.gmm
+        model.gmm = Gmm(gmm.weights, (gmm.means.double() @ transform.T).float(), gmm.variances, gmm.sizes)
+        model.projection = self.projection
+        return stats.objective(transform) - stats.objective(torch.eye(len(transform)))
+
     def accumulate_contexts(self, alignments: Mapping[str, Alignment]) -> tuple[dict[str, Tensor], dict[Context, np.ndarray]]:
         """Statistics of one Gaussian for every context that the alignments have: jobs' results add up by context.
 
@@ -145,8 +229,18 @@ class Trainer:
         index = dict(zip(keys, places.split([len(self.features[key]) for key in keys]), strict=True))
         return index, dict(zip(contexts, stats.numpy(), strict=True))
 
-    def train(self, model: HmmModel, pdf_ids: dict[str, Tensor], conf: StageConf) -> HmmModel:
-        """Iterate from a first alignment; the log keeps a line an iteration."""
+    def train(
+        self,
+        model: HmmModel,
+        pdf_ids: dict[str, Tensor],
+        conf: StageConf,
+        mllt_at: Sequence[int] = (),
+        fmllr_at: Sequence[int] = (),
+    ) -> HmmModel:
+        """Iterate from a first alignment; the log keeps a line an iteration.
+
+        :param mllt_at: iterations that end with a new MLLT; :param fmllr_at: that begin with new transforms of the speakers.
+        """
         aligner = Aligner(model, self.lang)
         graphs = {key: aligner.compile(words) for key, words in self.words.items()}
         for iteration in tqdm(range(1, conf.iterations + 1), desc="train"):
@@ -159,8 +253,11 @@ class Trainer:
                 model.transitions = model.estimated_transitions(counts)
                 pdf_ids = {key: torch.from_numpy(a.pdf_ids).long() for key, a in alignments.items()}
                 model.occupancy = torch.bincount(torch.cat(list(pdf_ids.values())), minlength=model.num_pdfs).double()
+            gain = self.adapt(model, pdf_ids) if iteration in fmllr_at else None
             stats = self.accumulate(model.gmm, pdf_ids)
             model.gmm = model.gmm.updated(stats, self.variance_floor, _MIN_OCCUPANCY)
+            if iteration in mllt_at:
+                gain = self.decorrelate(model, pdf_ids)
             if iteration < conf.grow_until:
                 total = model.num_pdfs + (conf.gaussians - model.num_pdfs) * iteration // (conf.grow_until - 1)
                 targets = split_targets(model.occupancy, total, conf.power, conf.min_frames)
@@ -172,6 +269,7 @@ class Trainer:
                     "frames": stats.frames,
                     "gaussians": model.gmm.num_gaussians,
                     "realigned": realigned,
+                    **({} if gain is None else {"transform_gain_per_frame": gain}),
                 }
             )
         return model
@@ -206,9 +304,49 @@ def train_mono(trainer: Trainer, conf: StageConf) -> HmmModel:
 
 
 def train_tri(trainer: Trainer, before: HmmModel, conf: TriphoneConf) -> HmmModel:
-    """Build a tree on the alignments of the model ``before`` and train its pdfs, from one Gaussian each."""
+    """Triphones on deltas: a tree on the alignments of the model ``before``, and its pdfs, from one Gaussian each."""
+    return trainer.train(*grow(trainer, first_alignments(trainer, before), before, conf), conf)
+
+
+def train_lda(trainer: Trainer, before: HmmModel, conf: LdaConf) -> HmmModel:
+    """Triphones on spliced MFCC, projected by LDA between the pdfs of the model ``before`` and decorrelated by MLLT."""
+    alignments = first_alignments(trainer, before)
+    stats = [
+        LdaStats.of(
+            splice(torch.from_numpy(trainer.mfcc[key]), conf.context), torch.from_numpy(a.pdf_ids).long(), before.num_pdfs
+        )
+        for key, a in alignments.items()
+    ]
+    trainer.project(lda(sum(stats[1:], stats[0]), conf.dims).float())
+    return trainer.train(*grow(trainer, alignments, before, conf), conf, mllt_at=conf.mllt)
+
+
+def train_sat(trainer: Trainer, before: HmmModel, conf: SatConf) -> HmmModel:
+    """Triphones on features adapted to each speaker by fMLLR; the first transforms are the model ``before``'s.
+
+    ``unadapted`` gets the same Gaussians from the features as they are before adaptation: for a first pass over speakers
+    whose transform is not known yet.
+    """
+    alignments = first_alignments(trainer, before)
+    trainer.adapt(before, {key: torch.from_numpy(a.pdf_ids).long() for key, a in alignments.items()})
+    model = trainer.train(*grow(trainer, alignments, before, conf), conf, fmllr_at=conf.fmllr)
+    aligner = Aligner(model, trainer.lang)
+    final = trainer.align(model, {key: aligner.compile(words) for key, words in trainer.words.items()})
+    model.unadapted = trainer.on_unadapted(model.gmm, {key: torch.from_numpy(a.pdf_ids).long() for key, a in final.items()})
+    return model
+
+
+def first_alignments(trainer: Trainer, before: HmmModel) -> dict[str, Alignment]:
+    """Alignments by the model of the stage before, on its own features."""
+    trainer.project(before.projection)
     aligner = Aligner(before, trainer.lang)
-    alignments = trainer.align(before, {key: aligner.compile(words) for key, words in trainer.words.items()})
+    return trainer.align(before, {key: aligner.compile(words) for key, words in trainer.words.items()})
+
+
+def grow(
+    trainer: Trainer, alignments: Mapping[str, Alignment], before: HmmModel, conf: TriphoneConf
+) -> tuple[HmmModel, dict[str, Tensor]]:
+    """A tree for the features as the trainer sees them, a Gaussian for each of its pdfs, and the utterances' pdf-ids."""
     index, stats = trainer.accumulate_contexts(alignments)
     contexts = list(stats)
     tree = triphone_tree(stats, before, conf, trainer.variance_floor.min())
@@ -218,7 +356,8 @@ def train_tri(trainer: Trainer, before: HmmModel, conf: TriphoneConf) -> HmmMode
     model = _new_model(trainer.lang, tree, Gmm.single(pooled, trainer.variance_floor))
     model.transitions = before.transitions.clone()
     model.occupancy = pooled[:, 0].clone()
-    return trainer.train(model, {key: pdf_of[places] for key, places in index.items()}, conf)
+    model.projection = trainer.projection
+    return model, {key: pdf_of[places] for key, places in index.items()}
 
 
 def triphone_tree(stats: Mapping[Context, np.ndarray], model: HmmModel, conf: TriphoneConf, variance_floor: Tensor) -> Tree:
@@ -250,13 +389,20 @@ def _new_model(lang: Lang, tree: Tree, gmm: Gmm) -> HmmModel:
     return model
 
 
+_STAGES: dict[str, tuple[type[TriphoneConf], Callable[[Trainer, HmmModel, Any], HmmModel]]] = {
+    "tri": (TriphoneConf, train_tri),
+    "lda": (LdaConf, train_lda),
+    "sat": (SatConf, train_sat),
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stage", choices=["mono", "tri"])
-    parser.add_argument("--model", type=Path, help="tri: the model whose alignments the tree is built on")
+    parser.add_argument("stage", choices=["mono", *_STAGES])
+    parser.add_argument("--model", type=Path, help="all but mono: the model whose alignments the tree is built on")
     for name in ("--data", "--feats", "--lang", "--out"):
         parser.add_argument(name, type=Path, required=True)
-    parser.add_argument("--conf", required=True, help="JSON of StageConf or TriphoneConf")
+    parser.add_argument("--conf", required=True, help="JSON of the stage's conf")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the operations are small: more threads would wait for each other
     lang, data = Lang.read(options.lang), DataDir.read(options.data)
@@ -265,11 +411,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trainer = Trainer(lang, data, options.feats, conf.utterances)
         model = train_mono(trainer, conf)
     else:
-        conf = parse_conf(TriphoneConf, options.conf)
+        kind, training = _STAGES[options.stage]
+        conf = parse_conf(kind, options.conf)
         if options.model is None:
             raise RecipeError("--model is needed: triphones start from another model's alignments")
         trainer = Trainer(lang, data, options.feats, conf.utterances)
-        model = train_tri(trainer, HmmModel.load(options.model), conf)
+        model = training(trainer, HmmModel.load(options.model), conf)
     write_text(options.out / "log.jsonl", "".join(json.dumps(line) + "\n" for line in trainer.log))
     model.save(options.out / "model.pt")
 
