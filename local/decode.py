@@ -27,19 +27,24 @@ import kaldi_decoder
 import kaldifst
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
+from local.adaptation.linear import apply
+from local.adaptation.speakers import speaker_transform
 from local.cli import RecipeError, parse_conf, run
 from local.datadir import DataDir, Utterance
 from local.features import FRAME_SHIFT, FeatureSet
 from local.files import atomic_dir, write_text
 from local.graph import Fst, map_arcs
 from local.hmm.align import Aligner, gmm_input
+from local.hmm.gmm import Gmm
 from local.hmm.model import HmmModel
 from local.lexicon import Lang
 
 _WIDER = 2  # an utterance that ends in no final state is searched again with beam and tokens times this
 
+Inputs = Callable[[str], Tensor | None]  # utterance id to the GMM's features (frames, D); None: it has no frames
 Scores = Callable[[str], np.ndarray | None]  # utterance id to log-likelihoods (frames, pdfs); None: it has no frames
 TimedWord = tuple[str, int, int]  # word, first frame, frames
 
@@ -152,10 +157,45 @@ class Decoder:
         return tuple(self._words[label] for label in labels)
 
 
-def gmm_scores(model: HmmModel, data: DataDir, feats: Path) -> Scores:
-    """Log-likelihoods of the model's own mixtures on MFCC."""
+def gmm_inputs(model: HmmModel, data: DataDir, feats: Path) -> Inputs:
+    """The model's features of each utterance, before adaptation."""
     features = FeatureSet(feats, "mfcc", data.utt2side)
-    return lambda key: model.log_likelihoods(gmm_input(features[key], model.projection)).numpy() if key in features else None
+    return lambda key: gmm_input(features[key], model.projection) if key in features else None
+
+
+def gmm_scores(gmm: Gmm, inputs_of: Inputs) -> Scores:
+    """Log-likelihoods of mixtures."""
+    return lambda key: None if (x := inputs_of(key)) is None else gmm.log_likelihoods(x).numpy()
+
+
+def adapted_inputs(
+    model: HmmModel, data: DataDir, inputs_of: Inputs, decoder: Decoder, aligner: Aligner, scale: float, stats: Stats
+) -> Inputs:
+    """A first pass with the unadapted mixtures: features adapted to each speaker by the words that it finds."""
+    assert model.unadapted is not None
+    scores_of = gmm_scores(model.unadapted, inputs_of)
+    transforms: dict[str, Tensor] = {}
+    for speaker, keys in tqdm(data.speakers.items(), desc="first pass", mininterval=2):
+        features, pdf_ids = [], []
+        for key in keys:
+            scores, x = scores_of(key), inputs_of(key)
+            if scores is None or x is None:
+                continue
+            began = time.perf_counter()
+            words = decoder.decode(scores * np.float32(scale), stats)
+            stats.seconds_of_search += time.perf_counter() - began
+            ((_, alignment),) = aligner.align([(key, scores, aligner.compile(words))])
+            if alignment is not None:
+                features.append(x)
+                pdf_ids.append(torch.from_numpy(alignment.pdf_ids).long())
+        if features:
+            transforms[speaker] = speaker_transform(model, features, pdf_ids)
+
+    def adapted(key: str) -> Tensor | None:
+        x, transform = inputs_of(key), transforms.get(data.utterances[key].speaker)
+        return x if x is None or transform is None else apply(transform, x)
+
+    return adapted
 
 
 def network_scores(network: Path, data: DataDir, feats: Path) -> Scores:
@@ -222,22 +262,34 @@ def word_times(aligner: Aligner, key: str, scores: np.ndarray, words: tuple[str,
 
 def search_job(
     data: DataDir,
-    scores_of: Scores,
+    scores_of: Scores | None,
     graph: Fst,
     lang: Lang,
     model: HmmModel,
     conf: DecodeConf,
     points: Sequence[Point],
     out: Path,
+    inputs_of: Inputs | None = None,
 ) -> None:
-    """Decode ``data`` and write a ctm for each point, ``utterances`` and ``stats.json`` to ``out``."""
+    """Decode ``data`` and write a ctm for each point, ``utterances`` and ``stats.json`` to ``out``.
+
+    :param scores_of: a network's scores; ``None`` for the model's own, on the features ``inputs_of``. A speaker-adapted model
+        decodes twice: its first pass, at the middle point of the grid, tells the transforms of the second.
+    """
     names = {number: word for word, number in lang.words.items()}
     decoders = {
         penalty: Decoder(graph, names, penalty, conf.beam, conf.max_active)
         for penalty in dict.fromkeys(point.insertion_penalty for point in points)
     }
-    stats = Stats()
-    results = search(data, scores_of, decoders, points, Aligner(model, lang), stats)
+    stats, aligner = Stats(), Aligner(model, lang)
+    if scores_of is None:
+        assert inputs_of is not None
+        if model.unadapted is not None:
+            middle = points[len(points) // 2]
+            decoder = decoders[middle.insertion_penalty]
+            inputs_of = adapted_inputs(model, data, inputs_of, decoder, aligner, middle.acoustic_scale, stats)
+        scores_of = gmm_scores(model.gmm, inputs_of)
+    results = search(data, scores_of, decoders, points, aligner, stats)
     with atomic_dir(out) as folder:
         files = {point: open(folder / f"hyp.{point.name}.ctm", "w", encoding="utf-8") for point in points}  # noqa: SIM115
         answered = []
@@ -369,12 +421,10 @@ def main() -> None:
     points = _best(arguments.best) if arguments.best else grid(conf)
     data = data.split(arguments.jobs)[arguments.job]
     model = HmmModel.load(arguments.gmm)
-    if arguments.network:
-        scores_of = network_scores(arguments.network, data, arguments.feats)
-    else:
-        scores_of = gmm_scores(model, data, arguments.feats)
+    scores_of = network_scores(arguments.network, data, arguments.feats) if arguments.network else None
+    inputs_of = gmm_inputs(model, data, arguments.feats)
     graph = read_graph(arguments.graph, model.num_pdfs)
-    search_job(data, scores_of, graph, Lang.read(arguments.lang), model, conf, points, arguments.out)
+    search_job(data, scores_of, graph, Lang.read(arguments.lang), model, conf, points, arguments.out, inputs_of)
 
 
 if __name__ == "__main__":

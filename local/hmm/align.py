@@ -26,10 +26,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from local.adaptation.linear import apply
+from local.adaptation.speakers import speaker_transform
 from local.cli import RecipeError, run
 from local.datadir import DataDir
 from local.features import FRAME_SHIFT, FeatureSet, add_deltas
 from local.files import read_archive, write_archive, write_text
+from local.hmm.gmm import Gmm
 from local.hmm.model import HmmModel
 from local.hmm.tree import NO_PHONE
 from local.lexicon import Lang
@@ -115,8 +118,10 @@ def _slots(words: Sequence[Sequence[tuple[float, tuple[int, ...]]]], silence: in
 class Aligner:
     """Aligns utterances with a model's HMMs; the log-likelihoods may come from the model or from a network."""
 
-    def __init__(self, model: HmmModel, lang: Lang) -> None:
+    def __init__(self, model: HmmModel, lang: Lang, gmm: Gmm | None = None) -> None:
+        """:param gmm: takes the place of the model's own mixtures."""
         self.model = model
+        self.gmm = gmm or model.gmm
         self.lang = lang
         self._names = {number: name for name, number in lang.phones.items()}
         self._silence = lang.phones[lang.optional_silence]
@@ -217,7 +222,7 @@ class Aligner:
 
         def emissions(features: Tensor, graph: Graph) -> np.ndarray:
             pdfs, column = np.unique(graph.pdf, return_inverse=True)
-            return self.model.gmm.log_likelihoods(features, torch.from_numpy(pdfs)).numpy()[:, column]
+            return self.gmm.log_likelihoods(features, torch.from_numpy(pdfs)).numpy()[:, column]
 
         return self._align((key, emissions(features, graph), graph) for key, features, graph in batch)
 
@@ -377,22 +382,37 @@ def splice(frames: Tensor, context: int) -> Tensor:
 
 
 def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, out: Path) -> None:
-    """Align ``data`` and write ``ali.scp`` (pdf-ids), ``phones.ctm``, ``words.ctm`` and ``stats.json`` to ``out``."""
-    aligner = Aligner(model, lang)
+    """Align ``data`` and write ``ali.scp`` (pdf-ids), ``phones.ctm``, ``words.ctm`` and ``stats.json`` to ``out``.
+
+    With a speaker-adapted model, ``fmllr.scp`` too: each speaker's transform, estimated on a first, unadapted alignment.
+    """
     ids = [key for key in data.utterances if key in features]
     lengths = {key: data.utterances[key].end - data.utterances[key].start for key in ids}
+    transforms: dict[str, Tensor] = {}
 
-    def batch() -> Iterator[tuple[str, Tensor, Graph]]:
-        for key in tqdm(sorted(ids, key=lambda key: lengths[key]), desc="align", mininterval=2):
-            yield key, gmm_input(features[key], model.projection), aligner.compile(data.utterances[key].words)
+    def run_pass(gmm: Gmm, name: str) -> dict[str, Alignment | None]:
+        aligner = Aligner(model, lang, gmm)
 
-    done: dict[str, Alignment] = {}
-    failed = []
-    for key, alignment in aligner.align_features(batch()):
-        if alignment is None:
-            failed.append(key)
-        else:
-            done[key] = alignment
+        def batch() -> Iterator[tuple[str, Tensor, Graph]]:
+            for key in tqdm(sorted(ids, key=lambda key: lengths[key]), desc=name, mininterval=2):
+                x = gmm_input(features[key], model.projection)
+                speaker = data.utterances[key].speaker
+                x = apply(transforms[speaker], x) if speaker in transforms else x
+                yield key, x, aligner.compile(data.utterances[key].words)
+
+        return dict(aligner.align_features(batch()))
+
+    if model.unadapted is not None:
+        first = run_pass(model.unadapted, "first pass")
+        for speaker, keys in data.speakers.items():
+            if aligned := {key: found for key in keys if (found := first.get(key)) is not None}:
+                x = [gmm_input(features[key], model.projection) for key in aligned]
+                pdfs = [torch.from_numpy(found.pdf_ids).long() for found in aligned.values()]
+                transforms[speaker] = speaker_transform(model, x, pdfs)
+        write_archive(out / "fmllr.scp", ((speaker, w.float().numpy()) for speaker, w in transforms.items()))
+    aligned_or_not = run_pass(model.gmm, "align")
+    done = {key: alignment for key, alignment in aligned_or_not.items() if alignment is not None}
+    failed = sorted(set(aligned_or_not) - set(done))
     check_share(len(failed), len(data.utterances), failed, "are too short for their words")
     phones, words = [], []
     for key in sorted(done):
@@ -408,7 +428,7 @@ def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, 
     frames = sum(len(alignment.pdf_ids) for alignment in done.values())
     stats = {
         "utterances": len(done),
-        "failed": sorted(failed),
+        "failed": failed,
         "frames": frames,
         "log_likelihood": sum(alignment.log_likelihood for alignment in done.values()),
     }
@@ -431,6 +451,9 @@ def join(parts: Sequence[Path], data: DataDir, out: Path) -> None:
     write_text(out / "stats.json", json.dumps(whole) + "\n")
     lines = sorted(line for part in parts for line in (part / "ali.scp").read_text().splitlines(keepends=True))
     write_text(out / "ali.scp", "".join(lines))
+    if any((part / "fmllr.scp").exists() for part in parts):
+        transforms = sorted(line for part in parts for line in (part / "fmllr.scp").read_text().splitlines(keepends=True))
+        write_text(out / "fmllr.scp", "".join(transforms))
     lost = sorted(set(data.utterances) - set(read_archive(out / "ali.scp")))
     check_share(len(lost), len(data.utterances), lost, "have no alignment")
 

@@ -1,0 +1,33 @@
+"""A speaker's fMLLR transform from a first pass: a model's own alignment, or words that were decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from local.adaptation.linear import MIN_FRAMES, FmllrStats, apply, fmllr
+from local.cli import RecipeError
+from local.hmm.model import HmmModel
+
+_UPDATES = 2  # by the unadapted Gaussians' shares, then by the adapted ones'
+
+
+def speaker_transform(model: HmmModel, features: Sequence[Tensor], pdf_ids: Sequence[Tensor]) -> Tensor:
+    """Estimate the transform ``(D, D + 1)`` of one speaker for a speaker-adapted model; silence does not count.
+
+    :param features: of the speaker's utterances before adaptation, each ``(frames, D)``.
+    :param pdf_ids: an alignment of each, ``(frames,)``.
+    :return: the identity where there is too little speech.
+    :raises RecipeError: where the model is not adapted to speakers.
+    """
+    if model.unadapted is None:
+        raise RecipeError("this model is not adapted to speakers; take that of the stage 'sat'")
+    x, pdfs = torch.cat(list(features)), torch.cat(list(pdf_ids))
+    speech = ~model.silence_pdfs()[pdfs]
+    x, pdfs = x[speech], pdfs[speech]
+    transform = fmllr(FmllrStats.of(model.gmm, x, pdfs, posteriors_of=model.unadapted), MIN_FRAMES)
+    for _ in range(1, _UPDATES):
+        transform = fmllr(FmllrStats.of(model.gmm, x, pdfs, transformed=apply(transform, x)), MIN_FRAMES, transform)
+    return transform
