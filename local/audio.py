@@ -23,6 +23,7 @@ from local.cli import RecipeError, run
 
 SAMPLE_RATE = 8000  # Hz: the telephone's
 _SPHERE_MAGIC = b"NIST_1A"
+_MAX_HEADER = 1 << 20  # bytes
 
 
 class AudioInfo(NamedTuple):
@@ -75,7 +76,10 @@ def read_side(path: str | Path, channel: int) -> np.ndarray:
 @lru_cache(maxsize=2)  # both sides of a call are read one after the other
 def _read_all(path: str) -> np.ndarray:
     if not _is_sphere(Path(path)):
-        return soundfile.read(path, dtype="int16", always_2d=True)[0]
+        try:
+            return soundfile.read(path, dtype="int16", always_2d=True)[0]
+        except soundfile.LibsndfileError as error:
+            raise RecipeError(f"{path}: damaged audio ({error.error_string}); copy it again") from None
     header, data = desphere.read_sphere(path)
     if "shorten" in header.sample_coding:
         wav = io.BytesIO()
@@ -91,9 +95,9 @@ def _read_all(path: str) -> np.ndarray:
             )
         return samples
     count = _sphere_samples(Path(path), header, len(data)) * header.channel_count
-    coding = header.sample_coding.split(",")[0].strip().lower()
-    if coding in ("ulaw", "mu-law", "alaw"):
-        table = np.frombuffer(_g711_table("alaw" if coding == "alaw" else "ulaw"), dtype="<i2")
+    coding = _coding(header)
+    if coding in ("ulaw", "alaw"):
+        table = np.frombuffer(_g711_table(coding), dtype="<i2")
         flat = table[np.frombuffer(data, dtype=np.uint8, count=count)]
     else:
         order = ">" if header.sample_byte_format == "10" else "<"
@@ -116,6 +120,8 @@ def _is_sphere(path: Path) -> bool:
             return file.read(len(_SPHERE_MAGIC)) == _SPHERE_MAGIC
     except FileNotFoundError:
         raise RecipeError(f"{path}: no such audio file") from None
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read ({error.strerror}); expected an audio file") from None
 
 
 def _sphere_header(path: Path) -> tuple[desphere.SphereHeader, int]:
@@ -124,9 +130,16 @@ def _sphere_header(path: Path) -> tuple[desphere.SphereHeader, int]:
         head = file.read(1024)
         try:
             size = int(head.split(b"\n", 2)[1])
+            if size > _MAX_HEADER:
+                raise ValueError(f"a header of {size} bytes")
             header = desphere.SphereHeader.parse(head + file.read(max(0, size - len(head))))
-        except (ValueError, IndexError, desphere.DesphereError) as error:
+        except (ValueError, IndexError, OverflowError, desphere.DesphereError) as error:
             raise RecipeError(f"{path}: damaged SPHERE header ({error})") from None
+    coding, width = _coding(header), header.sample_n_bytes
+    if (coding, width) not in {("ulaw", 1), ("alaw", 1), ("pcm", 2)}:
+        raise RecipeError(
+            f"{path}: sample_coding {header.sample_coding!r} of {width} byte(s): expected ulaw or alaw of 1, or pcm of 2"
+        )
     return header, path.stat().st_size - header.header_size
 
 
@@ -145,8 +158,10 @@ def _sphere_samples(path: Path, header: desphere.SphereHeader, size: int) -> int
     return promised
 
 
-def _per_channel(header: desphere.SphereHeader) -> int:
-    return int(header.sample_count)
+def _coding(header: desphere.SphereHeader) -> str:
+    """ulaw, alaw, pcm, or what else the header says; embedded compression apart."""
+    coding = header.sample_coding.split(",")[0].strip().lower()
+    return "ulaw" if coding == "mu-law" else coding
 
 
 def main() -> None:

@@ -136,11 +136,17 @@ class DataDir:
         for key, recording in self.recordings.items():
             if key != recording.id or _breaks(key):
                 raise RecipeError(f"recording {key!r}: the id must be one printable word")
+            if not str(recording.path).isprintable():
+                raise RecipeError(
+                    f"recording {key}: {str(recording.path)!r}: a path may not hold control characters; rename it"
+                )
             if recording.side not in ("A", "B"):
                 raise RecipeError(f"recording {key}: expected side A or B, found {recording.side!r}")
         for key, utterance in self.utterances.items():
             if key != utterance.id or _breaks(key):
                 raise RecipeError(f"utterance {key!r}: the id must be one printable word")
+            if _breaks(utterance.speaker):
+                raise RecipeError(f"utterance {key}: the speaker's id {utterance.speaker!r} must be one printable word")
             if not key.startswith(utterance.speaker):
                 raise RecipeError(f"utterance {key}: the speaker's id {utterance.speaker} must be its prefix")
             if utterance.recording not in self.recordings:
@@ -294,10 +300,20 @@ class DataDir:
                 recording, start, end = rest.split()
                 words = tuple(texts[key].split())
                 utterances[key] = Utterance(key, speakers[key], recording, float(start), float(end), words)
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, OverflowError) as error:
             raise RecipeError(f"{path}: damaged data directory at {key} ({error!r}); make it again") from None
         genders = _table(path / "spk2gender") if (path / "spk2gender").exists() else {}
-        return DataDir(recordings, utterances, genders)
+        for name, table in (("text", texts), ("utt2spk", speakers)):
+            if odd := sorted(table.keys() ^ segments.keys()):
+                raise RecipeError(
+                    f"{path}: {name} and segments are of different utterances, {odd[0]} is the first odd one; make it again"
+                )
+        data = DataDir(recordings, utterances, genders)
+        try:
+            data.validate()
+        except RecipeError as error:
+            raise RecipeError(f"{path}: {error}; make it again") from None
+        return data
 
 
 def _table(path: Path) -> dict[str, str]:
@@ -305,7 +321,11 @@ def _table(path: Path) -> dict[str, str]:
     if not path.exists():
         raise RecipeError(f"{path}: no such file; run the stage 'data'")
     table: dict[str, str] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}); make it again") from None
+    for number, line in enumerate(lines, 1):
         key, _, rest = line.partition(" ")
         if not key or key in table:
             raise RecipeError(f"{path}:{number}: {'the key ' + key + ' stands there twice' if key else 'empty line'}")

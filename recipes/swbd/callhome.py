@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +27,7 @@ from recipes.swbd.text import map_callhome
 KNOWN = {"calls": (120,)}
 AUDIO = r"en_(\d{4})\.(?:sph|wav|flac)"
 TRANSCRIPT = r"en_(\d{4})\.txt"
+_LIKE_A_TURN = re.compile(r"\s*(\S+\s+){0,2}[A-Z]\d?:(\s|$)|\s*-?\d+\.\d")  # what no line that goes on looks like
 _TURN = re.compile(r"\s*(-?[\d.]+|nan)\s+(-?[\d.]+|nan)\s+([AB])(\d?):\s*(.*)", re.IGNORECASE)
 
 
@@ -51,7 +53,7 @@ def read_transcript(path: Path) -> Iterator[Turn]:
             continue
         match = _TURN.fullmatch(line)
         if match is None:
-            if turn is None or re.match(r"\s*-?\d+\.\d", line):
+            if turn is None or _LIKE_A_TURN.match(line):
                 raise RecipeError(f"{path}:{number}: expected 'start end A|B: text', found {line[:80]!r}")
             turn = turn._replace(text=f"{turn.text} {line.strip()}")
             continue
@@ -78,7 +80,8 @@ def prepare(audio_roots: Sequence[Path], transcript_roots: Sequence[Path]) -> Co
     sound = headers({call: calls[call] for call in transcripts}, "callhome: headers")
     corpus = Collection("callhome")
     for call, path in tqdm(transcripts.items(), desc="callhome: transcripts", mininterval=2, unit="call"):
-        for turn in read_transcript(path):
+        number = 0
+        for number, turn in enumerate(read_transcript(path), 1):  # noqa: B007
             words = map_callhome(turn.text)
             if words is None:
                 corpus.leave_out(turn.where, "not understood, or not English")
@@ -91,6 +94,8 @@ def prepare(audio_roots: Sequence[Path], transcript_roots: Sequence[Path]) -> Co
             speaker = side + (chr(ord("a") + int(turn.person)) if turn.person else "")
             recording = Recording(side, calls[call], SIDES.index(turn.side), file, turn.side, sound[call].num_samples)
             corpus.add(recording, turn.start, turn.end, words, turn.where, speaker, speaker)
+        if not number:
+            print(f"warning: callhome: no turn in {path}", file=sys.stderr)
     return corpus
 
 

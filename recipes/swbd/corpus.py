@@ -18,6 +18,7 @@ from local.datadir import DataDir, Recording, Utterance
 
 SIDES = "AB"
 _TOLERATED_OVERHANG = Decimal("0.5")  # seconds a segment may end past the audio and be cut
+_LONGEST = 10**6  # seconds that a time may be
 _MIN_SHARE = 0.95
 _READERS = 16  # headers read at once: on a network file system each is a wait
 _FULL_SHARE = 0.5  # of the calls known: from here on a corpus is taken for the whole one
@@ -75,7 +76,7 @@ def seconds(text: str) -> Decimal:
         value = Decimal(text)
     except InvalidOperation:
         raise ValueError(text) from None
-    if not value.is_finite():
+    if not value.is_finite() or abs(value) > _LONGEST:
         raise ValueError(text)
     return value
 
@@ -108,9 +109,10 @@ def check_pairs(what: str, with_audio: set[str], with_text: set[str]) -> None:
         print(f"warning: {message}", file=sys.stderr)
 
 
-def headers(paths: Mapping[str, Path], progress: str) -> dict[str, audio.AudioInfo]:
+def headers(paths: Mapping[str, Path], progress: str, summed: bool = False) -> dict[str, audio.AudioInfo]:
     """Read the headers of audio files, many at once.
 
+    :param summed: a header may count both channels together, as those of Switchboard's release 1 do.
     :raises RecipeError: for a file that is no audio of 8 kHz, is cut short or has not both sides.
     """
     found = thread_map(audio.info, paths.values(), max_workers=_READERS, desc=progress, mininterval=2, unit="call")
@@ -118,6 +120,8 @@ def headers(paths: Mapping[str, Path], progress: str) -> dict[str, audio.AudioIn
         if info.channels != len(SIDES):
             missing = "side B is missing" if info.channels < len(SIDES) else "too many channels"
             raise RecipeError(f"{path}: {missing}: the file has {info.channels} channel(s), a call two; copy the file again")
+        if info.summed and not summed:
+            raise RecipeError(f"{path}: cut short: the data hold half of what the header promises; copy it again")
     return dict(zip(paths, found, strict=True))
 
 
@@ -140,6 +144,11 @@ class Collection:
         """Count and name a segment that the recipe's rules do not take."""
         self.left_out[reason] += 1
         self.log.append(f"{where}: left out: {reason}")
+
+    def drop(self, where: str, reason: str) -> None:
+        """Count and name a segment that is faulty."""
+        self.dropped[reason] += 1
+        self.log.append(f"{where}: dropped: {reason}")
 
     def mend(self, where: str, how: str) -> None:
         """Count and name a segment that is not taken as it is."""
@@ -174,8 +183,7 @@ class Collection:
         elif key in self.utterances:
             reason = "same times as another"
         if reason:
-            self.dropped[reason] += 1
-            self.log.append(f"{where}: dropped: {reason}")
+            self.drop(where, reason)
             return
         if centiseconds(end) > last:
             self.mend(where, "cut to the audio's end")

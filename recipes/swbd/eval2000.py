@@ -8,6 +8,7 @@ Utterances are the segments of the pem; none is ever left out. The stm, mended, 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from local.cli import run
@@ -37,8 +38,16 @@ def prepare(audio_root: Path, text_root: Path) -> tuple[DataDir, str, str]:
         or a scored segment of the stm that the pem lacks.
     """
     segments = read_pem(evalset.find(audio_root, PEM, "pem"))
-    stm, texts, _ = evalset.read_stm([evalset.find(text_root, STM, "stm")])
-    glm = evalset.find(text_root, GLM, "glm").read_text(encoding="latin-1")
+    reference, rules = evalset.find(text_root, STM, "stm"), evalset.find(text_root, GLM, "glm")
+    stm, texts, ignored = evalset.read_stm([reference])
+    glm = evalset.read_glm(rules)
+    evalset.scored_counts(stm, glm, (reference.name, rules.name))  # here an error still names the user's file
+    if unknown := sorted(set(segments) - {*texts, *ignored}):
+        print(
+            f"warning: eval2000: {len(unknown)} segments of the pem are not in the stm, the first is {unknown[0].call} "
+            f"{unknown[0].side} {unknown[0].start / 100:.2f}; they are decoded and not scored",
+            file=sys.stderr,
+        )
     sound = find_files([audio_root], AUDIO, "the english/ of LDC2002S09 with its sw_NNNN.sph and en_NNNN.sph")
     return evalset.prepare("eval2000", segments, texts, {call.lower(): path for call, path in sound.items()}), stm, glm
 

@@ -119,6 +119,9 @@ def prepare(
         path, key = sound[segment.call.lower()], f"{segment.call}-{segment.side}"
         samples = found[segment.call].num_samples
         last = min(segment.end, samples * 100 // audio.SAMPLE_RATE)
+        if last < segment.end:
+            where = f"{segment.call} {segment.side} {segment.start / 100:.2f} {segment.end / 100:.2f}"
+            print(f"warning: {name}: the segment {where} is cut to the audio's end, {last / 100:.2f} s", file=sys.stderr)
         if last <= segment.start:
             raise RecipeError(
                 f"{path}: the segment {segment.call} {segment.side} at {Decimal(segment.start) / 100} s lies past the audio's "
@@ -130,13 +133,25 @@ def prepare(
     return DataDir(recordings, utterances)
 
 
-def scored_counts(stm: str, glm: str) -> dict[str, Any]:
+def read_glm(path: Path) -> str:
+    """Read scoring rules.
+
+    :raises RecipeError: where there is none.
+    """
+    text = path.read_text(encoding="latin-1")
+    if "=>" not in text:
+        raise RecipeError(f"{path}: no rule 'A => B' in it; expected NIST's scoring rules")
+    return text
+
+
+def scored_counts(stm: str, glm: str, names: tuple[str, str] = ("stm", "glm")) -> dict[str, Any]:
     """Segments and words that are scored: of all, and by label of the stm.
 
+    :param names: of the files, for errors.
     :raises RecipeError: where stm or glm cannot be read.
     """
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("stm", "glm")]
+        paths = [Path(folder) / name for name in names]
         for path, text in zip(paths, (stm, glm), strict=True):
             path.write_text(text, encoding="utf-8")
         result = Reference(*paths).score_words([])

@@ -111,7 +111,8 @@ def segments(transcripts: dict[str, Path], corpus: Collection) -> Iterator[tuple
     :raises RecipeError: for a line that cannot be read, or has an unknown tag.
     """
     for call, path in tqdm(transcripts.items(), desc="fisher: transcripts", mininterval=2, unit="call"):
-        for line in read_transcript(path):
+        number = 0
+        for number, line in enumerate(read_transcript(path), 1):  # noqa: B007
             mend = _WRONG.get((call, line.side, f"{line.start:.2f}", f"{line.end:.2f}"))
             if mend == Mend():
                 corpus.leave_out(line.where, "known to be wrong")
@@ -123,10 +124,14 @@ def segments(transcripts: dict[str, Path], corpus: Collection) -> Iterator[tuple
                 words = map_fisher(line.text)
             except ValueError as error:
                 raise RecipeError(f"{path}: {line.where}: unknown tag {error} in {line.text[:80]!r}") from None
-            if words is None:
+            if not line.text.strip():
+                corpus.leave_out(line.where, "a line without words")
+            elif words is None:
                 corpus.leave_out(line.where, "not understood by the transcriber")
             elif words:
                 yield call, line, words
+        if not number:
+            print(f"warning: fisher: no segment in {path}", file=sys.stderr)
 
 
 def prepare(transcript_roots: Sequence[Path], audio_roots: Sequence[Path]) -> Collection:
@@ -159,13 +164,17 @@ def write_text(transcript_roots: Sequence[Path], out: Path) -> None:
     transcripts = _transcripts(transcript_roots)
     texts: dict[str, tuple[str, ...]] = {}
     for call, line, words in segments(transcripts, corpus):
-        texts[utterance_id(f"fe_03_{call}-{line.side}", centiseconds(line.start), centiseconds(line.end))] = words
+        key = utterance_id(f"fe_03_{call}-{line.side}", centiseconds(line.start), centiseconds(line.end))
+        if key in texts:
+            corpus.drop(line.where, "same times as another")
+        texts.setdefault(key, words)
     if not texts:
         raise RecipeError(f"fisher: no text in {len(transcripts)} transcripts ({dict(corpus.left_out)}): the corpus is empty")
     stats = {
         "calls": len(transcripts),
         "utterances": len(texts),
         "words": sum(map(len, texts.values())),
+        "dropped": dict(sorted(corpus.dropped.items())),
         "left_out": dict(sorted(corpus.left_out.items())),
         "mended": dict(sorted(corpus.mended.items())),
     }

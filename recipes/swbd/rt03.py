@@ -9,6 +9,7 @@ glm is ``en20030506.glm``; channels 1 and 2 of the stm become sides A and B.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from local.cli import RecipeError, run
@@ -32,9 +33,11 @@ def prepare(root: Path) -> tuple[DataDir, str, str]:
     if not stms:
         raise RecipeError(f"{root}: no stm in a folder {'/'.join(_PART)} below; expected LDC2007S10")
     stm, texts, ignored = evalset.read_stm(stms)
-    glm = evalset.find(root, GLM, "glm").read_text(encoding="latin-1")
+    glm = evalset.read_glm(evalset.find(root, GLM, "glm"))
     sound = find_files([root], AUDIO, "LDC2007S10 with its sw_NNNNN.sph and fsh_NNNNN.sph")
     segments = sorted({*texts, *ignored})
+    if unscored := sorted({call.lower() for call in sound} - {segment.call.lower() for segment in segments}):
+        print(f"warning: rt03: {len(unscored)} calls have audio but no reference: {', '.join(unscored[:10])}", file=sys.stderr)
     return evalset.prepare("rt03", segments, texts, {call.lower(): path for call, path in sound.items()}), stm, glm
 
 

@@ -69,7 +69,10 @@ def read_persons(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
 
 def _rows(path: Path) -> list[list[str]]:
     lines = (line for _, line in read_lines(path))
-    rows = ([field.strip(' "') for field in row] for row in csv.reader(lines))
+    try:
+        rows = [[field.strip(' "') for field in row] for row in csv.reader(lines)]
+    except csv.Error as error:
+        raise RecipeError(f"{path}: not a table of commas ({error})") from None
     return [row for row in rows if row[0].isdigit()]  # a header has none
 
 
@@ -82,7 +85,8 @@ def prepare(audio_roots: Sequence[Path], transcript_root: Path, persons_root: Pa
     calls = find_files(audio_roots, AUDIO, "the discs of LDC97S62 with their sw0NNNN.sph")
     transcripts = find_files([transcript_root], TRANSCRIPT, "the unpacked swb_ms98_transcriptions")
     check_pairs("swbd1", set(calls), {side[:4] for side in transcripts})
-    sound = headers({call: calls[call] for call in sorted({side[:4] for side in transcripts})}, "swbd1: headers")
+    sound = headers({call: calls[call] for call in sorted({side[:4] for side in transcripts})}, "swbd1: headers", summed=True)
+    _check_sides(set(sound), set(transcripts))
     _check_counting(sound, calls)
     persons, genders = read_persons(persons_root) if persons_root else ({}, {})
     corpus = Collection("swbd1")
@@ -98,9 +102,11 @@ def prepare(audio_roots: Sequence[Path], transcript_root: Path, persons_root: Pa
         before = len(corpus.utterances)
         for start, end, text, where in read_transcript(path, side):
             words = map_words(text)
-            if not words:
-                continue  # silence: never an utterance
-            if side in _LEFT_OUT:
+            if not text.strip():
+                corpus.leave_out(where, "a line without words")
+            elif not words:
+                pass  # silence: never an utterance
+            elif side in _LEFT_OUT:
                 corpus.leave_out(where, _LEFT_OUT[side])
             else:
                 corpus.add(recording, start, end, words, where, speaker, prefix)
@@ -113,6 +119,12 @@ def prepare(audio_roots: Sequence[Path], transcript_root: Path, persons_root: Pa
             file=sys.stderr,
         )
     return corpus
+
+
+def _check_sides(calls: set[str], transcribed: set[str]) -> None:
+    missing = sorted({call + letter for call in calls for letter in SIDES} - transcribed)
+    if missing:
+        print(f"warning: swbd1: {len(missing)} sides have no transcript, the first is {missing[0]}", file=sys.stderr)
 
 
 def _check_counting(sound: dict[str, audio.AudioInfo], calls: dict[str, Path]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -65,7 +67,7 @@ def test_mllt_is_the_optimum_and_never_falls(monkeypatch: pytest.MonkeyPatch) ->
     for sweeps in range(1, 6):
         monkeypatch.setattr(linear, "_SWEEPS", sweeps)
         reached.append(stats.objective(mllt(stats)))
-    assert all(later >= earlier - 1e-9 for earlier, later in zip(reached, reached[1:], strict=False))
+    assert all(later >= earlier - 1e-9 for earlier, later in itertools.pairwise(reached))
 
 
 def test_mllt_statistics_are_the_sum_over_frames_and_gaussians() -> None:
@@ -113,7 +115,7 @@ def test_fmllr_is_the_optimum_and_never_falls(monkeypatch: pytest.MonkeyPatch) -
     for sweeps in range(1, 6):
         monkeypatch.setattr(linear, "_SWEEPS", sweeps)
         reached.append(stats.objective(fmllr(stats, 100)))
-    assert all(later >= earlier - 1e-9 for earlier, later in zip(reached, reached[1:], strict=False))
+    assert all(later >= earlier - 1e-9 for earlier, later in itertools.pairwise(reached))
     assert reached[-1] > reached[0] + 0.05
     assert torch.equal(fmllr(stats, 5000), identity_transform(3))  # too few frames
 

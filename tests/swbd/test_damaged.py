@@ -214,8 +214,12 @@ def cut(name: str, keep: int) -> Damage:
 
 
 def head(old: str, new: str, name: str = SPH) -> Damage:
-    """Put a line of a SPHERE header in place of another; its length stays."""
-    change = lambda content: content[:1024].replace(old.encode(), new.encode("latin-1")).rstrip().ljust(1024) + content[1024:]  # noqa: E731
+    """Put a part of a SPHERE header in place of another; the header's length stays."""
+
+    def change(content: bytes) -> bytes:
+        fields = content[:1024].replace(old.encode(), new.encode("latin-1"))
+        return fields.rstrip().ljust(1024) + content[1024:]
+
     return rewrite(name, change)
 
 
@@ -303,9 +307,9 @@ SHORT = "shorter than 1/100 s"
 CASES: list[Any] = []
 
 
-def case(kind: str, title: str, damage: Damage, expected: Expected, broken: str = "") -> None:
-    marks = [pytest.mark.xfail(strict=True, reason=broken)] if broken else []
-    CASES.append(pytest.param(kind, damage, expected, id=f"{kind}: {title}", marks=marks))
+def case(kind: str, title: str, damage: Damage, expected: Expected) -> None:
+    name = f"{kind}: {title}"
+    CASES.append(pytest.param(kind, damage, expected, id=name))
 
 
 def dropped(reason: str, where: str, gone: int = 1, added: int = 0) -> Goes:
@@ -319,7 +323,7 @@ case("swbd1", "audio cut behind its header", cut(SPH, 1024), r"sw02001\.sph: cut
 case("swbd1", "audio cut early", cut(SPH, 17024), r"sw02001\.sph: cut short: .* 80000 samples .* hold 8000;")
 case("swbd1", "audio cut by a byte", cut(SPH, 161023), r"sw02001\.sph: cut short: .* 80000 samples .* hold 79999;")
 case("swbd1", "audio cut in half", cut(SPH, 81024), r"sw02001\.sph: cut short: the data hold half .*\(1 of 2 calls")
-case("fisher", "audio cut in half", cut(f"{FE}.sph", 81024), rf"{FE}\.\w+:\d+: dropped: ends more")
+case("fisher", "audio cut in half", cut(f"{FE}.sph", 81024), rf"{FE}\.sph: cut short: the data hold half")
 case("callhome", "audio cut late", cut(f"{EN}.sph", 150000), rf"{EN}\.sph: cut short: .* 80000 samples .* hold 74488;")
 case("eval2000", "audio cut early", cut("en_4156.sph", 9024), r"en_4156\.sph: cut short: .* 80000 samples .* hold 4000;")
 case("rt03", "audio cut early", cut(FSH, 9024), r"fsh_60262\.sph: cut short: .* 80000 samples .* hold 4000;")
@@ -348,9 +352,22 @@ case("swbd1", "one channel", head("count -i 2", "count -i 1"), r"sw02001\.sph: s
 case("swbd1", "no channel", head("count -i 2", "count -i 0"), rf"{DAMAGED} .*channel_count .* 0")
 case("swbd1", "three channels", head("count -i 2", "count -i 3"), r"sw02001\.sph: .*promises 80000 .* hold 53333")
 case("swbd1", "unknown coding", head("-s4 ulaw", "-s4 g729"), r"sw02001\.sph: .*g729")
+GARBLED = (("-s4 ulaw", "-s4 g729"), ("n_bytes -i 1", "n_bytes -i 2"), (COUNT, "sample_count -i 40000"))
+PLAIN = both(*(head(old, new, "en_4156.sph") for old, new in GARBLED))
+case("eval2000", "unknown coding of two bytes", PLAIN, r"en_4156\.sph: .*g729")
 case("swbd1", "coding missing", head("sample_coding -s4 ulaw\n", ""), r"sw02001\.sph: .*pcm")
-case("swbd1", "two bytes a sample of mu-law", head("n_bytes -i 1", "n_bytes -i 2"), r"sw02001\.sph: ")
-case("callhome", "two bytes a sample of mu-law", head("n_bytes -i 1", "n_bytes -i 2", f"{EN}.sph"), rf"{EN}\.\w+:")
+case(
+    "swbd1",
+    "two bytes a sample of mu-law",
+    head("n_bytes -i 1", "n_bytes -i 2"),
+    r"sw02001\.sph: sample_coding 'ulaw' of 2 byte",
+)
+case(
+    "callhome",
+    "two bytes a sample of mu-law",
+    head("n_bytes -i 1", "n_bytes -i 2", f"{EN}.sph"),
+    rf"{EN}\.sph: sample_coding 'ulaw' of 2 byte",
+)
 SHORTEN = head("-s4 ulaw", "-s26 ulaw,embedded-shorten-v2.00")
 case("swbd1", "no shorten in it", SHORTEN, r"sw02001\.sph: the shorten-compressed data are damaged")
 case("swbd1", "link to nowhere", linked, r"sw02001\.sph: no such audio file")
@@ -439,7 +456,7 @@ case("swbd1", "comma", third("2,00 2,50 two"), f"{FORM}'{ID} 2,00")
 case("swbd1", "start missing", third("2.50 two"), f"{FORM}'{ID} 2.50 two")
 case("swbd1", "times missing", third(""), f"{FORM}'{ID} ")
 case("swbd1", "words missing", third("2.00 2.50"), Told(rf"{A}:3: "))
-case("swbd1", "end of 10 to the power of 5000", third("2.00 1e5000 two"), dropped(PAST, f"{A}:3"))
+case("swbd1", "end of 10 to the power of 5000", third("2.00 1e5000 two"), f"{FORM}'{ID} 2.00 1e5000")
 case("swbd1", "start of 10 to the power of 999999", third("1e999999 2.50 two"), Told(rf"{A}:3: "))
 case("swbd1", "a line twice", row(A, 3, *[f"{ID} 2.00 2.50 two"] * 2), dropped(TWICE, f"{A}:4", gone=0, added=1))
 SAME = row(A, 3, f"{ID} 2.00 2.50 two", f"{ID} 2.001 2.499 other")
@@ -469,12 +486,8 @@ case("persons", "conv_tab of a header alone", content(CONV, b"conv_no,,from,to\n
 case("persons", "conv_tab missing", removed(CONV), r"/docs: no conv_tab\.csv")
 case("persons", "conv_tab twice", copied(CONV, "conv.tab"), r"CONV stands there twice: .*conv\.tab and .*conv_tab\.csv")
 case("persons", "conv_tab short of a call", row(CONV, 1), Goes("2 of 4 sides have no person", gone=24))
-case(
-    "persons",
-    "conv_tab with an open quote",
-    row(CONV, 1, '2001,Y,1020,1044,"303'),
-    Goes("2 of 4 sides have no person", gone=24),
-)
+OPEN = row(CONV, 1, '2001,Y,1020,1044,"303')
+case("persons", "conv_tab with an open quote", OPEN, Goes("2 of 4 sides have no person", gone=24))
 case("persons", "conv_tab with a line of 200000 letters", row(CONV, 1, "2001,Y,1020,1044," + "x" * 200_000), Told(CONV))
 case("persons", "caller_tab missing", removed("caller_tab.csv"), Goes())
 case("persons", "caller_tab with NUL", replaced("caller_tab.csv", "1044", "10\x0044"), r"caller_tab\.csv:2: control characters")
@@ -486,7 +499,8 @@ for kind in ("fisher", "fisher text"):
     case(kind, "speaker C", row(F, 8, "2.00 2.50 C: two"), f"{FORM}'2.00 2.50 C: two")
     unclear = Goes(rf"{F}:8: left out: {UNCLEAR}", left_out={UNCLEAR: 1}, gone=1)
     case(kind, "not understood", row(F, 8, "2.00 2.50 A: (( two ))"), unclear)
-    case(kind, "end of 10 to the power of 5000", row(F, 8, "2.00 1e5000 A: two"), Told(rf"{F}:8: "))
+case("fisher", "end of 10 to the power of 5000", row(F, 8, "2.00 1e5000 A: two"), Told(rf"{F}:8: "))
+case("fisher text", "end of 10 to the power of 5000", row(F, 8, "2.00 1e5000 A: two"), Told(rf"{F}:8: "))
 case("fisher", "time missing", row(F, 8, "2.00 A: two"), f"{FORM}'2.00 A: two")
 case("fisher", "speaker missing", row(F, 8, "2.00 2.50 two"), f"{FORM}'2.00 2.50 two")
 case("fisher", "NaN", row(F, 8, "2.00 NaN A: two"), f"{FORM}'2.00 NaN")
@@ -545,7 +559,7 @@ case("eval2000", "stm with an unknown label", row(STM, 4, f"{REF} 1.29 2.58 <O,x
 case("eval2000", "stm with an open parenthesis", row(STM, 4, f"{REF} 1.29 2.58 <O,en> (HE"), rf"{STM}:4: parenthes")
 case("eval2000", "glm missing", removed(GLM), r"LDC2002T43: expected one glm .* found 0")
 case("eval2000", "glm twice", copied(GLM, f"b/{GLM}"), r"LDC2002T43: expected one glm .* found 2")
-case("eval2000", "glm with a line that is no rule", row(GLM, 2, "UH %HESITATION"), rf"{GLM}:2: expected a rule 'A => B")
+case("eval2000", "glm with a line that is no rule", row(GLM, 2, "UH %HESITATION"), rf"{GLM}: no rule 'A => B'")
 case("eval2000", "glm empty", content(GLM, b""), Told(GLM))
 
 # RT-03.
@@ -555,23 +569,15 @@ case("rt03", "stm twice", copied(RT_STM, "copy.stm"), rf"({RT_STM}|copy\.stm):3:
 case("rt03", "stm missing", removed(RT_STM), r"no stm in a folder eval03/english/cts below; expected LDC2007S10")
 case("rt03", "stm of nothing scored", content(RT_STM, b"fsh_60262 1 inter_segment_gap 0 9 <O>\n"), rf"{RT_STM}: no segment")
 case("rt03", "glm missing", removed(RT_GLM), r"expected one glm .* found 0")
-case(
-    "rt03",
-    "a segment past the audio",
-    replaced(RT_STM, "2.00 9.00", "20.0 29.0"),
-    r"fsh_60262\.sph: .*fsh_60262 A at 20.* past",
-)
+LATE = replaced(RT_STM, "2.00 9.00", "20.0 29.0")
+case("rt03", "a segment past the audio", LATE, r"fsh_60262\.sph: .*fsh_60262 A at 20.* past")
 
 # A Kaldi data directory.
 for name in ("wav.scp", "segments", "text", "utt2spk", "reco2dur", "reco2file_and_channel"):
     case("kaldi", f"no {name}", removed(name), rf"/data/{name}: no such file")
 AT = r"/data.*: damaged data directory at "
-case(
-    "kaldi",
-    "a key twice",
-    row("segments", 2, f"{FIRST} sw02001-A 0.50 1.00"),
-    rf"/segments:2: the key {FIRST} stands there twice",
-)
+AGAIN = row("segments", 2, f"{FIRST} sw02001-A 0.50 1.00")
+case("kaldi", "a key twice", AGAIN, rf"/segments:2: the key {FIRST} stands there twice")
 case("kaldi", "a text twice", row("text", 2, f"{FIRST} two"), rf"/text:2: the key {FIRST} stands there twice")
 case("kaldi", "empty line", row("utt2spk", 2, ""), r"/utt2spk:2: empty line")
 case("kaldi", "segments of 3 columns", row("segments", 1, f"{FIRST} sw02001-A 0.50"), f"{AT}{FIRST} .*expected 3")
@@ -583,9 +589,8 @@ case("kaldi", "segments with end before start", row("segments", 1, f"{FIRST} sw0
 case("kaldi", "unknown recording", row("segments", 1, f"{FIRST} sw09999-A 0.50 1.00"), Told(FIRST))
 case("kaldi", "segments cut", rewrite("segments", lambda old: b"".join(old.splitlines(True)[1:])), Told(FIRST))
 case("kaldi", "segments empty", content("segments", b""), Told("segments"))
-case(
-    "kaldi", "text of an unknown utterance", row("text", 1, f"{FIRST} zero", "sw1020-02001-A_9 more"), Told("sw1020-02001-A_9")
-)
+STRANGE = row("text", 1, f"{FIRST} zero", "sw1020-02001-A_9 more")
+case("kaldi", "text of an unknown utterance", STRANGE, Told("sw1020-02001-A_9"))
 case("kaldi", "an utterance without text", row("text", 1), f"{AT}{FIRST}")
 case("kaldi", "an utterance without speaker", row("utt2spk", 1), f"{AT}{FIRST}")
 case("kaldi", "utt2spk of 3 columns", row("utt2spk", 1, f"{FIRST} sw1020 F"), Told(FIRST))
@@ -595,9 +600,8 @@ case("kaldi", "text with BOM", rewrite("text", lambda old: b"\xef\xbb\xbf" + old
 case("kaldi", "CRLF", rewrite("segments", lambda old: old.replace(b"\n", b"\r\n")), Goes())
 case("kaldi", "unsorted", both(reversed_lines("segments"), reversed_lines("text")), Goes())
 case("kaldi", "wav.scp without channel", row("wav.scp", 1, "sw02001-A call.sph"), f"{AT}sw02001-A ")
-case(
-    "kaldi", "wav.scp with an open quote", row("wav.scp", 1, "sw02001-A python -m local.audio 'it 0 |"), f"{AT}sw02001-A .*quot"
-)
+QUOTE = row("wav.scp", 1, "sw02001-A python -m local.audio 'it 0 |")
+case("kaldi", "wav.scp with an open quote", QUOTE, f"{AT}sw02001-A .*quot")
 case("kaldi", "wav.scp of another recipe", row("wav.scp", 1, "sw02001-A sox a.wav -t wav - |"), f"{AT}sw02001-A .*'-'")
 case("kaldi", "file_and_channel of 2 columns", row("reco2file_and_channel", 1, "sw02001-A A"), f"{AT}sw02001-A ")
 case("kaldi", "side C", row("reco2file_and_channel", 1, "sw02001-A sw02001 C"), Told("sw02001-A"))
@@ -623,8 +627,8 @@ def test_a_damage_is_named_or_nothing_is_lost(
     after, error = None, ""
     try:
         after = process(kind, root, tmp_path / "out")
-    except RecipeError as found:
-        error = str(found)
+    except RecipeError as raised:
+        error = str(raised)
     if isinstance(expected, str):
         assert re.search(expected, error)
         return
