@@ -36,6 +36,8 @@ MONO = {
     "utterances": None,
 }
 TRI = {**MONO, "iterations": 6, "realign": [2, 4], "gaussians": 60, "grow_until": 4, "leaves": 30, "min_count": 10.0}
+LDA = {**TRI, "context": 1, "dims": 5, "mllt": [1, 2, 3]}
+SAT = {**TRI, "fmllr": [1, 2, 3]}
 
 
 def small_topology() -> Topology:

@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from local.adaptation import speakers
+from local.adaptation.linear import apply
 from local.cli import RecipeError
 from local.datadir import DataDir
+from local.features import FeatureSet
 from local.files import read_archive
 from local.hmm import align, train
 from local.hmm.model import HmmModel
 from local.hmm.train import Trainer
 from local.lexicon import Lang
-from tests.hmm.planted import MONO, TRI, PlantedCorpus, random_model
+from tests.hmm.planted import LDA, MONO, SAT, TRI, PlantedCorpus, random_model
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -234,3 +237,52 @@ def test_fewer_leaves_than_states_are_refused(corpus: PlantedCorpus, trained: Pa
 def test_alignment_without_its_inputs_is_refused(corpus: PlantedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match="needed to align"):
         align_main(monkeypatch, "--data", corpus.data, "--out", "nowhere")
+
+
+def test_speakers_that_an_affine_map_sets_apart_come_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each speaker's features go through a map of their own: the transforms of LDA-MLLT-SAT models take most of it back."""
+    for module in (train, speakers):
+        monkeypatch.setattr(module, "MIN_FRAMES", 100.0)
+    corpus = PlantedCorpus(tmp_path / "corpus")
+    data = DataDir.read(corpus.data)
+    rng = np.random.default_rng(3)
+    maps = {speaker: (np.eye(5) + rng.normal(0, 0.1, (5, 5)), rng.normal(0, 0.7, 5)) for speaker in data.speakers}
+    plain = {key: np.array(matrix) for key, matrix in read_archive(corpus.feats / "mfcc.scp").items()}
+    moved = {}
+    for key, matrix in plain.items():
+        a, b = maps[data.utterances[key].speaker]
+        moved[key] = (matrix @ a.T + b).astype(np.float32)
+    stages = [("mono", MONO), ("tri", TRI), ("lda", LDA), ("sat", SAT)]
+    for number, (stage, conf) in enumerate(stages):
+        corpus.write_features(plain if stage in ("mono", "tri") else moved)  # the flat start is not what is tried here
+        before = ["--model", str(tmp_path / stages[number - 1][0] / "model.pt")] if number else []
+        train.main([stage, *before, *corpus.arguments(tmp_path / stage, conf)])
+    gains = [line.get("transform_gain_per_frame") for line in read_log(tmp_path / "lda" / "log.jsonl")]
+    assert all(gain > 0 for gain in gains[:3])
+    assert gains[3:] == [None] * 3
+    model = HmmModel.load(tmp_path / "sat" / "model.pt")
+    assert model.unadapted is not None
+    assert model.unadapted.num_gaussians == model.gmm.num_gaussians
+    align_set(corpus, tmp_path / "sat" / "model.pt", tmp_path / "ali", monkeypatch, jobs=2)
+    assert np.mean(np.abs(word_errors(corpus, tmp_path / "ali" / "words.ctm")) <= 2) >= 0.9
+    transforms = read_archive(tmp_path / "ali" / "fmllr.scp", expected=data.speakers)
+    alignment = read_archive(tmp_path / "ali" / "ali.scp")
+    features = FeatureSet(corpus.feats, "mfcc", data.utt2side)
+
+    def spread(adapted: bool) -> float:
+        """Variance between the speakers' means of a pdf, as a share of that between pdfs."""
+        means: dict[int, dict[str, np.ndarray]] = {}
+        for speaker, keys in data.speakers.items():
+            x = torch.cat([align.gmm_input(features[key], model.projection) for key in keys])
+            x = apply(torch.from_numpy(np.array(transforms[speaker])), x) if adapted else x
+            pdfs = np.concatenate([alignment[key] for key in keys])
+            for pdf in np.unique(pdfs):
+                if (pdfs == pdf).sum() >= 20 and not model.silence_pdfs()[pdf]:
+                    means.setdefault(int(pdf), {})[speaker] = x[torch.from_numpy(pdfs == pdf)].numpy().mean(0)
+        shared = [np.stack(list(of.values())) for of in means.values() if len(of) == len(data.speakers)]
+        assert len(shared) >= 3
+        return float(np.mean([m.var(0).sum() for m in shared]) / np.stack([m.mean(0) for m in shared]).var(0).sum())
+
+    assert spread(adapted=True) < 0.25 * spread(adapted=False)
+    with pytest.raises(RecipeError, match="not adapted to speakers"):
+        speakers.speaker_transform(HmmModel.load(tmp_path / "lda" / "model.pt"), [], [])
