@@ -325,6 +325,8 @@ def _table(path: Path) -> dict[str, str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise RecipeError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}); make it again") from None
+    except OSError as error:
+        raise RecipeError(f"{path}: cannot be read ({error.strerror}); make it again") from None
     for number, line in enumerate(lines, 1):
         key, _, rest = line.partition(" ")
         if not key or key in table:

@@ -27,7 +27,9 @@ from recipes.swbd.text import map_callhome
 KNOWN = {"calls": (120,)}
 AUDIO = r"en_(\d{4})\.(?:sph|wav|flac)"
 TRANSCRIPT = r"en_(\d{4})\.txt"
-_LIKE_A_TURN = re.compile(r"\s*(\S+\s+){0,2}[A-Z]\d?:(\s|$)|\s*-?\d+\.\d")  # what no line that goes on looks like
+_LIKE_A_TURN = re.compile(  # no line that goes on begins with a time, two numbers, or a side
+    r"\s*(?:-?\d+[.,]\d|(?:-?[\d.,]+|inf|nan)\s+(?:-?[\d.,]+|inf|nan)\s|[A-Z]\d?:(?:\s|$))", re.IGNORECASE
+)
 _TURN = re.compile(r"\s*(-?[\d.]+|nan)\s+(-?[\d.]+|nan)\s+([AB])(\d?):\s*(.*)", re.IGNORECASE)
 
 
@@ -82,6 +84,9 @@ def prepare(audio_roots: Sequence[Path], transcript_roots: Sequence[Path]) -> Co
     for call, path in tqdm(transcripts.items(), desc="callhome: transcripts", mininterval=2, unit="call"):
         number = 0
         for number, turn in enumerate(read_transcript(path), 1):  # noqa: B007
+            if not turn.text.strip():
+                corpus.leave_out(turn.where, "a line without words")
+                continue
             words = map_callhome(turn.text)
             if words is None:
                 corpus.leave_out(turn.where, "not understood, or not English")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 from collections import Counter
@@ -67,6 +68,17 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         yield number, line
 
 
+def read_table(path: Path) -> list[list[str]]:
+    """The rows of a table of commas, their fields without blanks and quotes around them.
+
+    :raises RecipeError: as :func:`read_lines`, and for a line that is no row.
+    """
+    try:
+        return [[field.strip(' "') for field in row] for row in csv.reader(line for _, line in read_lines(path))]
+    except csv.Error as error:
+        raise RecipeError(f"{path}: not a table of commas ({error})") from None
+
+
 def seconds(text: str) -> Decimal:
     """A time in seconds.
 
@@ -76,7 +88,7 @@ def seconds(text: str) -> Decimal:
         value = Decimal(text)
     except InvalidOperation:
         raise ValueError(text) from None
-    if not value.is_finite() or abs(value) > _LONGEST:
+    if "_" in text or not value.is_finite() or abs(value) > _LONGEST:
         raise ValueError(text)
     return value
 
@@ -138,7 +150,7 @@ class Collection:
         self.dropped: Counter[str] = Counter()  # for a fault
         self.mended: Counter[str] = Counter()
         self.log: list[str] = []
-        self._last: dict[str, int] = {}
+        self._last: dict[tuple[str, str], int] = {}
 
     def leave_out(self, where: str, reason: str) -> None:
         """Count and name a segment that the recipe's rules do not take."""
@@ -178,6 +190,8 @@ class Collection:
             reason = f"ends more than {_TOLERATED_OVERHANG} s past the audio"
         elif not 0 <= start < end:
             reason = "does not end after its start"
+        elif first >= int(limit * 100):
+            reason = "begins past the audio"
         elif first >= last:
             reason = "shorter than 1/100 s"
         elif key in self.utterances:
@@ -188,9 +202,10 @@ class Collection:
         if centiseconds(end) > last:
             self.mend(where, "cut to the audio's end")
         speaker = speaker or recording.id
-        if first < self._last.get(speaker, 0):
+        before = self._last.get((speaker, recording.id), 0)
+        if first < before:
             self.mended["overlaps one before it (kept)"] += 1
-        self._last[speaker] = max(last, self._last.get(speaker, 0))
+        self._last[speaker, recording.id] = max(last, before)
         self.utterances[key] = Utterance(key, speaker, recording.id, first / 100, last / 100, tuple(map(sys.intern, words)))
         self.recordings[recording.id] = recording
         self.calls.add(recording.file)

@@ -75,6 +75,7 @@ def read_stm(paths: Sequence[Path]) -> tuple[str, dict[Segment, tuple[str, ...]]
                 lines.append(line)
                 continue
             if _GAP in line.lower():
+                lines.append(";; a gap")  # so that the numbers of the lines stay
                 continue
             place = f"{path}:{number}"
             segment = read_segment(place, line)
@@ -138,10 +139,10 @@ def read_glm(path: Path) -> str:
 
     :raises RecipeError: where there is none.
     """
-    text = path.read_text(encoding="latin-1")
-    if "=>" not in text:
+    rules = [line for _, line in read_lines(path) if not line.lstrip().startswith(";;") and "=>" in line]
+    if not rules:
         raise RecipeError(f"{path}: no rule 'A => B' in it; expected NIST's scoring rules")
-    return text
+    return path.read_text(encoding="latin-1")
 
 
 def scored_counts(stm: str, glm: str, names: tuple[str, str] = ("stm", "glm")) -> dict[str, Any]:
@@ -154,7 +155,10 @@ def scored_counts(stm: str, glm: str, names: tuple[str, str] = ("stm", "glm")) -
         paths = [Path(folder) / name for name in names]
         for path, text in zip(paths, (stm, glm), strict=True):
             path.write_text(text, encoding="utf-8")
-        result = Reference(*paths).score_words([])
+        try:
+            result = Reference(*paths).score_words([])
+        except RecipeError as error:
+            raise RecipeError(str(error).replace(f"{folder}/", "")) from None
     return {
         label or "all": {"segments": result.sentences(label), "words": result.total(label).words}
         for label in (None, *result.labels)

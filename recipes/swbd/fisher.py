@@ -9,7 +9,6 @@ understand, are left out. A conversation side is a speaker; its sex is in ``fe_0
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import re
 import sys
@@ -32,6 +31,7 @@ from recipes.swbd.corpus import (
     find_files,
     headers,
     read_lines,
+    read_table,
     seconds,
     utterance_id,
 )
@@ -97,7 +97,7 @@ def read_sexes(roots: Sequence[Path]) -> dict[str, str]:
     """Read ``fe_03_p*_calldata.tbl``: the sex, m or f, by side (``00001A``); empty where there is no table."""
     sexes = {}
     for path in sorted({path for root in roots for path in root.rglob("*_calldata.tbl")}):
-        for fields in csv.reader(line for _, line in read_lines(path)):
+        for fields in read_table(path):
             if len(fields) > 11 and fields[0].strip().isdigit():
                 for side, place in zip(SIDES, (6, 11), strict=True):
                     if (sex := fields[place].strip()[:1]) in ("m", "f"):
@@ -165,6 +165,9 @@ def write_text(transcript_roots: Sequence[Path], out: Path) -> None:
     texts: dict[str, tuple[str, ...]] = {}
     for call, line, words in segments(transcripts, corpus):
         key = utterance_id(f"fe_03_{call}-{line.side}", centiseconds(line.start), centiseconds(line.end))
+        if not 0 <= line.start < line.end:
+            corpus.drop(line.where, "does not end after its start")
+            continue
         if key in texts:
             corpus.drop(line.where, "same times as another")
         texts.setdefault(key, words)

@@ -33,7 +33,9 @@ def prepare(root: Path) -> tuple[DataDir, str, str]:
     if not stms:
         raise RecipeError(f"{root}: no stm in a folder {'/'.join(_PART)} below; expected LDC2007S10")
     stm, texts, ignored = evalset.read_stm(stms)
-    glm = evalset.read_glm(evalset.find(root, GLM, "glm"))
+    rules = evalset.find(root, GLM, "glm")
+    glm = evalset.read_glm(rules)
+    evalset.scored_counts(stm, glm, (" + ".join(path.name for path in stms), rules.name))  # an error names the user's file
     sound = find_files([root], AUDIO, "LDC2007S10 with its sw_NNNNN.sph and fsh_NNNNN.sph")
     segments = sorted({*texts, *ignored})
     if unscored := sorted({call.lower() for call in sound} - {segment.call.lower() for segment in segments}):

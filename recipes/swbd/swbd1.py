@@ -9,7 +9,6 @@ conversation side is a speaker. With LDC's tables (``conv_tab.csv``, ``caller_ta
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -20,7 +19,7 @@ from tqdm import tqdm
 from local import audio
 from local.cli import RecipeError, run
 from local.datadir import Recording
-from recipes.swbd.corpus import SIDES, Collection, check_pairs, find_files, headers, read_lines, seconds
+from recipes.swbd.corpus import SIDES, Collection, check_pairs, find_files, headers, read_lines, read_table, seconds
 from recipes.swbd.text import map_words
 
 KNOWN = {"calls": (2435, 2438), "utterances": (249_624, 249_536)}  # the second without the side left out below
@@ -64,16 +63,14 @@ def read_persons(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
     if not persons:
         raise RecipeError(f"{tables['CONV']}: no line 'call,flag,caller,called,...'")
     rows = _rows(tables["CALLER"]) if "CALLER" in tables else []
-    return persons, {fields[0]: _GENDERS[fields[3]] for fields in rows if len(fields) > 3 and fields[3] in _GENDERS}
+    genders = {fields[0]: _GENDERS[fields[3]] for fields in rows if len(fields) > 3 and fields[3] in _GENDERS}
+    if "CALLER" in tables and not genders:
+        print(f"warning: {tables['CALLER']}: no line 'person,-,-,MALE or FEMALE,...': genders stay unknown", file=sys.stderr)
+    return persons, genders
 
 
 def _rows(path: Path) -> list[list[str]]:
-    lines = (line for _, line in read_lines(path))
-    try:
-        rows = [[field.strip(' "') for field in row] for row in csv.reader(lines)]
-    except csv.Error as error:
-        raise RecipeError(f"{path}: not a table of commas ({error})") from None
-    return [row for row in rows if row[0].isdigit()]  # a header has none
+    return [row for row in read_table(path) if row[0].isdigit()]  # a header has none
 
 
 def prepare(audio_roots: Sequence[Path], transcript_root: Path, persons_root: Path | None = None) -> Collection:

@@ -464,7 +464,7 @@ case("swbd1", "times that round to another's", SAME, dropped(TWICE, f"{A}:4", go
 case("swbd1", "overlap", third("1.50 2.50 two"), Goes(mended={OVERLAP: 1}, gone=1))
 case("swbd1", "a little past the end", row(A, 12, f"{ID} 8.75 10.40 x"), Goes(rf"{A}:12: {END}", mended={END: 1}, gone=1))
 case("swbd1", "far past the end", row(A, 12, f"{ID} 8.75 10.60 x"), dropped(PAST, f"{A}:12"))
-case("swbd1", "begins past the end", row(A, 12, f"{ID} 10.10 10.40 x"), dropped(SHORT, f"{A}:12"))
+case("swbd1", "begins past the end", row(A, 12, f"{ID} 10.10 10.40 x"), dropped("begins past the audio", f"{A}:12"))
 LOST = row(A, 12, *(f"{ID} {second}.00 {second}.50 x" for second in (11, 12, 13)))
 case("swbd1", "6 % lost", LOST, rf"swbd1: 3 of 50 utterances dropped .*{PAST}.* more than 5 % .*: {A}:12: dropped")
 case("swbd1", "a line of the other side", row(A, 3, "sw2001B-ms98-a-0003 2.00 2.50 two"), rf"{A}:3: .*2001A, found sw2001B")
@@ -611,6 +611,18 @@ case("kaldi", "reco2dur infinite", row("reco2dur", 1, "sw02001-A inf"), f"{AT}sw
 case("kaldi", "a recording without duration", row("reco2dur", 1), f"{AT}sw02001-A ")
 
 
+LABEL = replaced(RT_STM, "1.00 2.00 <O>", "1.00 2.00 <O,xx>")
+case("rt03", "stm with an unknown label", LABEL, rf"^{RT_STM}:3: the label 'xx'")
+NO_RULE = rewrite(RT_GLM, lambda content: content + b"UM %HESITATION\n")
+case("rt03", "glm with a line that is no rule", NO_RULE, rf"^{RT_GLM}:3: expected a rule")
+case("eval2000", "glm of a comment", row(GLM, 2, ";; A => B"), rf"{GLM}: no rule")
+case("callhome", "text missing", row(C, 5, "2.00 2.50 A:"), Told(rf"{C}:5: "))
+case("callhome", "colon missing", row(C, 5, "2 3 A two"), rf"{C}:5: expected")
+case("callhome", "a line that goes on", row(C, 5, "2.00 2.50 A: two", "grade B: fine"), Goes(reworded=1))
+case("fisher", "calldata of a line", lambda root: _write(root / "text/x_calldata.tbl", ["1," + "x" * 200_000]), "calldata")
+case("fisher text", "end before start", row(F, 8, "2.50 2.00 A: two"), dropped(START, f"{F}:8"))
+
+
 @pytest.mark.parametrize(("kind", "damage", "expected"), CASES)
 def test_a_damage_is_named_or_nothing_is_lost(
     kind: str,
@@ -662,3 +674,7 @@ def test_a_folder_name_that_would_break_a_line_is_named(tmp_path: Path) -> None:
     _swbd1(tmp_path / "two\nlines")
     with pytest.raises(RecipeError, match=r"two(\\n|\n)lines"):
         process("swbd1", tmp_path / "two\nlines", tmp_path / "out")
+
+
+def test_a_person_in_two_calls_overlaps_nothing(valid: dict[str, tuple[Path, Outcome]]) -> None:
+    assert not valid["persons"][1].counts["mended"]

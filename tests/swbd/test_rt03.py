@@ -21,7 +21,7 @@ def test_segments_between_the_gaps(tmp_path: Path) -> None:
     }
     assert len(data.utterances) == 6
     assert "sw_45097 A sw_45097_A 1.29 2.58 <O> HELLO (%HESITATION)  THERE\n" in stm
-    assert "gap" not in stm
+    assert "inter_segment_gap" not in stm
     assert "news" not in stm
     assert evalset.scored_counts(stm, glm)["all"] == {"segments": 4, "words": 10}
 
