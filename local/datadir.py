@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,21 +63,21 @@ class DataDir:
         self.utterances = dict(sorted(self.utterances.items()))
         self.genders = dict(sorted(self.genders.items()))
 
+    def _grouped(self, by: Callable[[Utterance], str]) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = {}
+        for utterance in self.utterances.values():
+            groups.setdefault(by(utterance), []).append(utterance.id)
+        return dict(sorted(groups.items()))
+
     @property
     def speakers(self) -> dict[str, list[str]]:
         """The utterance ids of each speaker."""
-        speakers: dict[str, list[str]] = {}
-        for utterance in self.utterances.values():
-            speakers.setdefault(utterance.speaker, []).append(utterance.id)
-        return dict(sorted(speakers.items()))
+        return self._grouped(lambda utterance: utterance.speaker)
 
     @property
     def sides(self) -> dict[str, list[str]]:
         """The utterance ids of each recording, a conversation side."""
-        sides: dict[str, list[str]] = {}
-        for utterance in self.utterances.values():
-            sides.setdefault(utterance.recording, []).append(utterance.id)
-        return dict(sorted(sides.items()))
+        return self._grouped(lambda utterance: utterance.recording)
 
     @property
     def utt2side(self) -> dict[str, str]:

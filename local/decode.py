@@ -173,14 +173,14 @@ def adapted_inputs(
 ) -> Inputs:
     """A first pass with the unadapted mixtures: features adapted to each speaker by the words that it finds."""
     assert model.unadapted is not None
-    scores_of = gmm_scores(model.unadapted, inputs_of)
     transforms: dict[str, Tensor] = {}
     for speaker, keys in tqdm(data.speakers.items(), desc="first pass", mininterval=2):
         features, pdf_ids = [], []
         for key in keys:
-            scores, x = scores_of(key), inputs_of(key)
-            if scores is None or x is None:
+            x = inputs_of(key)
+            if x is None:
                 continue
+            scores = model.unadapted.log_likelihoods(x).numpy()
             began = time.perf_counter()
             words = decoder.decode(scores * np.float32(scale), stats)
             stats.seconds_of_search += time.perf_counter() - began
@@ -421,8 +421,11 @@ def main() -> None:
     points = _best(arguments.best) if arguments.best else grid(conf)
     data = data.split(arguments.jobs)[arguments.job]
     model = HmmModel.load(arguments.gmm)
-    scores_of = network_scores(arguments.network, data, arguments.feats) if arguments.network else None
-    inputs_of = gmm_inputs(model, data, arguments.feats)
+    scores_of = inputs_of = None
+    if arguments.network:
+        scores_of = network_scores(arguments.network, data, arguments.feats)
+    else:
+        inputs_of = gmm_inputs(model, data, arguments.feats)
     graph = read_graph(arguments.graph, model.num_pdfs)
     search_job(data, scores_of, graph, Lang.read(arguments.lang), model, conf, points, arguments.out, inputs_of)
 

@@ -75,9 +75,9 @@ class MlltStats:
         """The sums of frames ``(T, D)`` with their pdf-ids ``(T,)``."""
         dims = frames.shape[1]
         quadratic = torch.zeros(dims, dims * dims, dtype=torch.float64)
-        for mine, x, posteriors in gmm.by_pdf(frames, pdf_ids):
+        for mine, places, posteriors in gmm.by_pdf(frames, pdf_ids):
             means, precisions = gmm.means[mine].double(), 1 / gmm.variances[mine].double()
-            x, posteriors = x.double(), posteriors.double()
+            x, posteriors = frames[places].double(), posteriors.double()
             first = posteriors.T @ x
             scatter = torch.stack([(x * weight[:, None]).T @ x for weight in posteriors.T])
             cross = torch.einsum("md,me->mde", means, first)
@@ -132,17 +132,13 @@ class FmllrStats:
             torch.zeros(dims, dims + 1, dims + 1, dtype=torch.float64),
             float(len(frames)),
         )
-        order = torch.argsort(pdf_ids, stable=True)
         weight = torch.zeros(len(frames), dims)
         target = torch.zeros(len(frames), dims)
-        first = 0
         sharing = posteriors_of or gmm
-        for mine, x, posteriors in sharing.by_pdf(frames if transformed is None else transformed, pdf_ids):
+        for mine, places, posteriors in sharing.by_pdf(frames if transformed is None else transformed, pdf_ids):
             precisions = 1 / gmm.variances[mine]
-            places = order[first : first + len(x)]
             weight[places] = posteriors @ precisions
             target[places] = posteriors @ (gmm.means[mine] * precisions)
-            first += len(x)
         for x, a, b in zip(
             frames.split(_FRAMES_AT_ONCE), weight.split(_FRAMES_AT_ONCE), target.split(_FRAMES_AT_ONCE), strict=True
         ):

@@ -121,8 +121,11 @@ class Gmm:
                 result[places, first : first + augmented.shape[1]] = total.log_().add_(best)
         return result.T
 
-    def accumulate(self, features: Tensor, pdf_ids: Tensor) -> GmmStats:
-        """E step: the statistics of frames ``(frames, D)`` whose pdfs ``(frames,)`` an alignment has given."""
+    def accumulate(self, features: Tensor, pdf_ids: Tensor, seen: Tensor | None = None) -> GmmStats:
+        """E step: the statistics of frames ``(frames, D)`` whose pdfs ``(frames,)`` an alignment has given.
+
+        :param seen: the frames as the mixtures see them when they share them out, where these are not ``features``.
+        """
         dims = self.means.shape[1]
         stats = GmmStats(
             torch.zeros(self.num_gaussians, dtype=torch.float64),
@@ -131,8 +134,8 @@ class Gmm:
             0.0,
             len(features),
         )
-        for mine, augmented, posteriors, log_likelihood in self._share_out(features, pdf_ids):
-            sums = (posteriors.T @ augmented).double()
+        for mine, places, augmented, posteriors, log_likelihood in self._share_out(features if seen is None else seen, pdf_ids):
+            sums = (posteriors.T @ (augmented if seen is None else _augment(features[places]))).double()
             stats.occupancy[mine] = sums[:, 2 * dims]
             stats.first[mine] = sums[:, :dims]
             stats.second[mine] = sums[:, dims : 2 * dims]
@@ -142,18 +145,19 @@ class Gmm:
     def by_pdf(self, features: Tensor, pdf_ids: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Share frames ``(T, D)`` out to the Gaussians of their pdfs ``(T,)``, in order of pdf, then time.
 
-        :return: of each pdf that has frames: its Gaussians, its frames ``(frames, D)``, posteriors ``(frames, Gaussians)``.
+        :return: of each pdf that has frames: its Gaussians, the places ``(frames,)`` of its frames, and posteriors
+            ``(frames, Gaussians)``.
         """
-        dims = features.shape[1]
-        for mine, augmented, posteriors, _ in self._share_out(features, pdf_ids):
-            yield mine, augmented[:, :dims], posteriors
+        for mine, places, _, posteriors, _ in self._share_out(features, pdf_ids):
+            yield mine, places, posteriors
 
-    def _share_out(self, features: Tensor, pdf_ids: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, float]]:
+    def _share_out(self, features: Tensor, pdf_ids: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, float]]:
         """As :meth:`by_pdf`, with augmented frames and their log-likelihood."""
         ends = torch.cumsum(self.sizes, 0).tolist()
-        rows = _augment(features[torch.argsort(pdf_ids, stable=True)])
-        counts = torch.bincount(pdf_ids, minlength=self.num_pdfs)
-        for end, size, augmented in zip(ends, self.sizes.tolist(), torch.split(rows, counts.tolist()), strict=True):
+        order = torch.argsort(pdf_ids, stable=True)
+        counts = torch.bincount(pdf_ids, minlength=self.num_pdfs).tolist()
+        parts = zip(ends, self.sizes.tolist(), order.split(counts), _augment(features[order]).split(counts), strict=True)
+        for end, size, places, augmented in parts:
             if not len(augmented):
                 continue
             mine = slice(end - size, end)
@@ -162,7 +166,7 @@ class Gmm:
             posteriors = scores.sub_(best).clamp_min_(_NEGLIGIBLE).exp_()
             total = posteriors.sum(1, keepdim=True)
             posteriors /= total
-            yield mine, augmented, posteriors, float((total.log() + best).sum(dtype=torch.float64))
+            yield mine, places, augmented, posteriors, float((total.log() + best).sum(dtype=torch.float64))
 
     def updated(self, stats: GmmStats, variance_floor: Tensor, min_occupancy: float) -> Gmm:
         """M step. A Gaussian that saw fewer than ``min_occupancy`` frames goes, unless it is its pdf's heaviest.

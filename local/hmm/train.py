@@ -104,7 +104,11 @@ class Trainer:
         self.features = features
         frames = torch.cat(list(features.values()))
         self.variance_floor = _VARIANCE_FLOOR * frames.var(0)
-        self.overall = context_stats(frames, torch.zeros(len(frames), dtype=torch.int64), 1)
+
+    def overall(self) -> Tensor:
+        """Count, sum and sum of squares of all frames: ``(1, 1 + 2 D)``."""
+        frames = torch.cat(list(self.features.values()))
+        return context_stats(frames, torch.zeros(len(frames), dtype=torch.int64), 1)
 
     def adapt(self, model: HmmModel, pdf_ids: Mapping[str, Tensor]) -> float:
         """Estimate a transform for each speaker and see the features through it; return the gain, a frame.
@@ -123,9 +127,10 @@ class Trainer:
                 )
                 keep = speech[pdfs]
                 stats = FmllrStats.of(model.gmm, unadapted[keep], pdfs[keep], transformed=seen[keep])
-                transform = fmllr(stats, MIN_FRAMES)
-                gain += stats.frames * (stats.objective(transform) - stats.objective(identity_transform(len(transform))))
-                frames += stats.frames
+                if stats.frames:  # a speaker may have been silent
+                    before, transform = transform, fmllr(stats, MIN_FRAMES)
+                    gain += stats.frames * (stats.objective(transform) - stats.objective(before))
+                    frames += stats.frames
             adapted |= {key: apply(transform, self.unadapted[key]) for key in keys}
         self._see(adapted)
         return gain / max(frames, 1.0)
@@ -158,6 +163,11 @@ class Trainer:
             raise RecipeError("no utterance has as many frames as its words have HMM states: are the times in seconds?")
         return alignments
 
+    def compile(self, model: HmmModel) -> dict[str, Graph]:
+        """The graph of every utterance."""
+        aligner = Aligner(model, self.lang)
+        return {key: aligner.compile(words) for key, words in self.words.items()}
+
     def align(self, model: HmmModel, graphs: Mapping[str, Graph]) -> dict[str, Alignment]:
         """Align every utterance.
 
@@ -183,16 +193,7 @@ class Trainer:
         """The Gaussians of ``gmm`` estimated anew on unadapted features, each from the frames it has on adapted ones."""
         keys = list(pdf_ids)
         seen, plain, pdfs = (torch.cat([of[key] for key in keys]) for of in (self.features, self.unadapted, pdf_ids))
-        occupancy = torch.zeros(gmm.num_gaussians, dtype=torch.float64)
-        first, second = (torch.zeros(*gmm.means.shape, dtype=torch.float64) for _ in range(2))
-        order = torch.argsort(pdfs, stable=True)
-        done = 0
-        for mine, x, posteriors in gmm.by_pdf(seen, pdfs):
-            y = plain[order[done : done + len(x)]]
-            done += len(x)
-            occupancy[mine] = posteriors.sum(0).double()
-            first[mine], second[mine] = (posteriors.T @ y).double(), (posteriors.T @ (y * y)).double()
-        return gmm.updated(GmmStats(occupancy, first, second, 0.0, len(pdfs)), _VARIANCE_FLOOR * plain.var(0), 0.0)
+        return gmm.updated(gmm.accumulate(plain, pdfs, seen), _VARIANCE_FLOOR * plain.var(0), 0.0)
 
     def decorrelate(self, model: HmmModel, pdf_ids: Mapping[str, Tensor]) -> float:
         """Fold a new MLLT into projection and means; return the gain, a frame."""
@@ -241,8 +242,7 @@ class Trainer:
 
         :param mllt_at: iterations that end with a new MLLT; :param fmllr_at: that begin with new transforms of the speakers.
         """
-        aligner = Aligner(model, self.lang)
-        graphs = {key: aligner.compile(words) for key, words in self.words.items()}
+        graphs = self.compile(model)
         for iteration in tqdm(range(1, conf.iterations + 1), desc="train"):
             realigned = iteration in conf.realign
             if realigned:
@@ -251,7 +251,7 @@ class Trainer:
                 for alignment in alignments.values():
                     counts += torch.bincount(torch.from_numpy(alignment.transitions), minlength=len(counts))
                 model.transitions = model.estimated_transitions(counts)
-                pdf_ids = {key: torch.from_numpy(a.pdf_ids).long() for key, a in alignments.items()}
+                pdf_ids = pdf_ids_of(alignments)
                 model.occupancy = torch.bincount(torch.cat(list(pdf_ids.values())), minlength=model.num_pdfs).double()
             gain = self.adapt(model, pdf_ids) if iteration in fmllr_at else None
             stats = self.accumulate(model.gmm, pdf_ids)
@@ -298,7 +298,7 @@ def train_mono(trainer: Trainer, conf: StageConf) -> HmmModel:
         for name, number in lang.phones.items()
     }
     tree = monophone_tree(states)
-    gmm = Gmm.single(trainer.overall.expand(tree.num_pdfs, -1), trainer.variance_floor)
+    gmm = Gmm.single(trainer.overall().expand(tree.num_pdfs, -1), trainer.variance_floor)
     model = _new_model(lang, tree, gmm)
     return trainer.train(model, trainer.equal_alignment(model), conf)
 
@@ -311,13 +311,12 @@ def train_tri(trainer: Trainer, before: HmmModel, conf: TriphoneConf) -> HmmMode
 def train_lda(trainer: Trainer, before: HmmModel, conf: LdaConf) -> HmmModel:
     """Triphones on spliced MFCC, projected by LDA between the pdfs of the model ``before`` and decorrelated by MLLT."""
     alignments = first_alignments(trainer, before)
-    stats = [
-        LdaStats.of(
-            splice(torch.from_numpy(trainer.mfcc[key]), conf.context), torch.from_numpy(a.pdf_ids).long(), before.num_pdfs
-        )
-        for key, a in alignments.items()
-    ]
-    trainer.project(lda(sum(stats[1:], stats[0]), conf.dims).float())
+    parts = (
+        LdaStats.of(splice(torch.from_numpy(trainer.mfcc[key]), conf.context), pdfs, before.num_pdfs)
+        for key, pdfs in pdf_ids_of(alignments).items()
+    )
+    first = next(parts)
+    trainer.project(lda(sum(parts, first), conf.dims).float())  # one at a time: each is as large as the sum
     return trainer.train(*grow(trainer, alignments, before, conf), conf, mllt_at=conf.mllt)
 
 
@@ -328,19 +327,22 @@ def train_sat(trainer: Trainer, before: HmmModel, conf: SatConf) -> HmmModel:
     whose transform is not known yet.
     """
     alignments = first_alignments(trainer, before)
-    trainer.adapt(before, {key: torch.from_numpy(a.pdf_ids).long() for key, a in alignments.items()})
+    trainer.adapt(before, pdf_ids_of(alignments))
     model = trainer.train(*grow(trainer, alignments, before, conf), conf, fmllr_at=conf.fmllr)
-    aligner = Aligner(model, trainer.lang)
-    final = trainer.align(model, {key: aligner.compile(words) for key, words in trainer.words.items()})
-    model.unadapted = trainer.on_unadapted(model.gmm, {key: torch.from_numpy(a.pdf_ids).long() for key, a in final.items()})
+    model.unadapted = trainer.on_unadapted(model.gmm, pdf_ids_of(trainer.align(model, trainer.compile(model))))
     return model
 
 
 def first_alignments(trainer: Trainer, before: HmmModel) -> dict[str, Alignment]:
     """Alignments by the model of the stage before, on its own features."""
-    trainer.project(before.projection)
-    aligner = Aligner(before, trainer.lang)
-    return trainer.align(before, {key: aligner.compile(words) for key, words in trainer.words.items()})
+    if before.projection is not None:  # the trainer begins with none
+        trainer.project(before.projection)
+    return trainer.align(before, trainer.compile(before))
+
+
+def pdf_ids_of(alignments: Mapping[str, Alignment]) -> dict[str, Tensor]:
+    """The pdf-ids of every utterance, ``(frames,)`` int64."""
+    return {key: torch.from_numpy(alignment.pdf_ids).long() for key, alignment in alignments.items()}
 
 
 def grow(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +20,7 @@ from tqdm import tqdm
 
 from local.cli import RecipeError, run
 from local.datadir import Recording
-from recipes.swbd.corpus import SIDES, Collection, check_pairs, find_files, headers, read_lines, seconds
+from recipes.swbd.corpus import SIDES, Collection, check_pairs, find_files, headers, read_lines, seconds, warn_if_empty
 from recipes.swbd.text import map_callhome
 
 KNOWN = {"calls": (120,)}
@@ -82,8 +81,7 @@ def prepare(audio_roots: Sequence[Path], transcript_roots: Sequence[Path]) -> Co
     sound = headers({call: calls[call] for call in transcripts}, "callhome: headers")
     corpus = Collection("callhome")
     for call, path in tqdm(transcripts.items(), desc="callhome: transcripts", mininterval=2, unit="call"):
-        number = 0
-        for number, turn in enumerate(read_transcript(path), 1):  # noqa: B007
+        for turn in warn_if_empty(read_transcript(path), "callhome", path):
             if not turn.text.strip():
                 corpus.leave_out(turn.where, "a line without words")
                 continue
@@ -99,8 +97,6 @@ def prepare(audio_roots: Sequence[Path], transcript_roots: Sequence[Path]) -> Co
             speaker = side + (chr(ord("a") + int(turn.person)) if turn.person else "")
             recording = Recording(side, calls[call], SIDES.index(turn.side), file, turn.side, sound[call].num_samples)
             corpus.add(recording, turn.start, turn.end, words, turn.where, speaker, speaker)
-        if not number:
-            print(f"warning: callhome: no turn in {path}", file=sys.stderr)
     return corpus
 
 

@@ -6,16 +6,18 @@ import csv
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm.contrib.concurrent import thread_map
 
 from local import audio
 from local.cli import RecipeError
 from local.datadir import DataDir, Recording, Utterance
+
+T = TypeVar("T")
 
 SIDES = "AB"
 _TOLERATED_OVERHANG = Decimal("0.5")  # seconds a segment may end past the audio and be cut
@@ -66,6 +68,16 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         if any(not character.isprintable() and character not in "\t\xa0" for character in line):
             raise RecipeError(f"{path}:{number}: control characters in {line[:80]!r}: a damaged file? Copy it again")
         yield number, line
+
+
+def warn_if_empty(segments: Iterable[T], what: str, path: Path) -> Iterator[T]:
+    """Hand on the segments of a transcript; say so where there are none."""
+    empty = True
+    for segment in segments:
+        empty = False
+        yield segment
+    if empty:
+        print(f"warning: {what}: no segment in {path}", file=sys.stderr)
 
 
 def read_table(path: Path) -> list[list[str]]:

@@ -41,7 +41,7 @@ def prepare(audio_root: Path, text_root: Path) -> tuple[DataDir, str, str]:
     reference, rules = evalset.find(text_root, STM, "stm"), evalset.find(text_root, GLM, "glm")
     stm, texts, ignored = evalset.read_stm([reference])
     glm = evalset.read_glm(rules)
-    evalset.scored_counts(stm, glm, (reference.name, rules.name))  # here an error still names the user's file
+    evalset.read_reference(stm, glm, (reference.name, rules.name))  # here an error still names the user's file
     if unknown := sorted(set(segments) - {*texts, *ignored}):
         print(
             f"warning: eval2000: {len(unknown)} segments of the pem are not in the stm, the first is {unknown[0].call} "

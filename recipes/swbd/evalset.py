@@ -120,14 +120,14 @@ def prepare(
         path, key = sound[segment.call.lower()], f"{segment.call}-{segment.side}"
         samples = found[segment.call].num_samples
         last = min(segment.end, samples * 100 // audio.SAMPLE_RATE)
-        if last < segment.end:
-            where = f"{segment.call} {segment.side} {segment.start / 100:.2f} {segment.end / 100:.2f}"
-            print(f"warning: {name}: the segment {where} is cut to the audio's end, {last / 100:.2f} s", file=sys.stderr)
         if last <= segment.start:
             raise RecipeError(
                 f"{path}: the segment {segment.call} {segment.side} at {Decimal(segment.start) / 100} s lies past the audio's "
                 f"end, {samples / audio.SAMPLE_RATE:.2f} s; copy the file again"
             )
+        if last < segment.end:
+            where = f"{segment.call} {segment.side} {segment.start / 100:.2f} {segment.end / 100:.2f}"
+            print(f"warning: {name}: the segment {where} is cut to the audio's end, {last / 100:.2f} s", file=sys.stderr)
         recordings[key] = Recording(key, path, SIDES.index(segment.side), segment.call, segment.side, samples)
         utterance = utterance_id(key, segment.start, segment.end)
         utterances[utterance] = Utterance(utterance, key, key, segment.start / 100, last / 100, texts.get(segment, ()))
@@ -145,10 +145,10 @@ def read_glm(path: Path) -> str:
     return path.read_text(encoding="latin-1")
 
 
-def scored_counts(stm: str, glm: str, names: tuple[str, str] = ("stm", "glm")) -> dict[str, Any]:
-    """Segments and words that are scored: of all, and by label of the stm.
+def read_reference(stm: str, glm: str, names: tuple[str, str] = ("stm", "glm")) -> Reference:
+    """Read reference and rules as the scoring will.
 
-    :param names: of the files, for errors.
+    :param names: of the files they come from, for errors.
     :raises RecipeError: where stm or glm cannot be read.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -156,9 +156,17 @@ def scored_counts(stm: str, glm: str, names: tuple[str, str] = ("stm", "glm")) -
         for path, text in zip(paths, (stm, glm), strict=True):
             path.write_text(text, encoding="utf-8")
         try:
-            result = Reference(*paths).score_words([])
+            return Reference(*paths)
         except RecipeError as error:
             raise RecipeError(str(error).replace(f"{folder}/", "")) from None
+
+
+def scored_counts(stm: str, glm: str) -> dict[str, Any]:
+    """Segments and words that are scored: of all, and by label of the stm.
+
+    :raises RecipeError: as :func:`read_reference`.
+    """
+    result = read_reference(stm, glm).score_words([])
     return {
         label or "all": {"segments": result.sentences(label), "words": result.total(label).words}
         for label in (None, *result.labels)

@@ -34,6 +34,7 @@ from recipes.swbd.corpus import (
     read_table,
     seconds,
     utterance_id,
+    warn_if_empty,
 )
 from recipes.swbd.text import map_fisher
 
@@ -98,10 +99,10 @@ def read_sexes(roots: Sequence[Path]) -> dict[str, str]:
     sexes = {}
     for path in sorted({path for root in roots for path in root.rglob("*_calldata.tbl")}):
         for fields in read_table(path):
-            if len(fields) > 11 and fields[0].strip().isdigit():
+            if len(fields) > 11 and fields[0].isdigit():
                 for side, place in zip(SIDES, (6, 11), strict=True):
-                    if (sex := fields[place].strip()[:1]) in ("m", "f"):
-                        sexes[fields[0].strip() + side] = sex
+                    if (sex := fields[place][:1]) in ("m", "f"):
+                        sexes[fields[0] + side] = sex
     return sexes
 
 
@@ -111,8 +112,7 @@ def segments(transcripts: dict[str, Path], corpus: Collection) -> Iterator[tuple
     :raises RecipeError: for a line that cannot be read, or has an unknown tag.
     """
     for call, path in tqdm(transcripts.items(), desc="fisher: transcripts", mininterval=2, unit="call"):
-        number = 0
-        for number, line in enumerate(read_transcript(path), 1):  # noqa: B007
+        for line in warn_if_empty(read_transcript(path), "fisher", path):
             mend = _WRONG.get((call, line.side, f"{line.start:.2f}", f"{line.end:.2f}"))
             if mend == Mend():
                 corpus.leave_out(line.where, "known to be wrong")
@@ -130,8 +130,6 @@ def segments(transcripts: dict[str, Path], corpus: Collection) -> Iterator[tuple
                 corpus.leave_out(line.where, "not understood by the transcriber")
             elif words:
                 yield call, line, words
-        if not number:
-            print(f"warning: fisher: no segment in {path}", file=sys.stderr)
 
 
 def prepare(transcript_roots: Sequence[Path], audio_roots: Sequence[Path]) -> Collection:

@@ -35,7 +35,7 @@ def prepare(root: Path) -> tuple[DataDir, str, str]:
     stm, texts, ignored = evalset.read_stm(stms)
     rules = evalset.find(root, GLM, "glm")
     glm = evalset.read_glm(rules)
-    evalset.scored_counts(stm, glm, (" + ".join(path.name for path in stms), rules.name))  # an error names the user's file
+    evalset.read_reference(stm, glm, (" + ".join(path.name for path in stms), rules.name))  # an error names the user's file
     sound = find_files([root], AUDIO, "LDC2007S10 with its sw_NNNNN.sph and fsh_NNNNN.sph")
     segments = sorted({*texts, *ignored})
     if unscored := sorted({call.lower() for call in sound} - {segment.call.lower() for segment in segments}):
