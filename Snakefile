@@ -44,7 +44,11 @@ for name in ("fisher", "callhome"):
 TESTS = ["eval2000", "rt03"] if CORPORA.get("rt03") else ["eval2000"]
 TRAINED = ["train", "heldout"]  # sets the network is trained and measured on
 SETS = [*TRAINED, "train_dev", *TESTS]
-SYSTEMS = ["tri", *config["strategies"]]  # the GMM, and the network trained with each strategy
+KINDS = {"mono": "mono", "tri1": "tri", "tri2": "tri", "tri3": "lda", "tri4": "sat"}
+STAGES = {stage: kind for stage, kind in KINDS.items() if config["gmm"][stage]}
+KALDI = config["kaldi"]
+OWN_FMLLR, KALDI_FMLLR = ("fmllr" in config["inputs"] and bool(KALDI["fmllr"]) == given for given in (False, True))
+SYSTEMS = [*config["gmm_systems"], *config["strategies"]]  # GMM stages, and the network trained with each strategy
 
 recipe.prepare_environment(ROOT)
 
@@ -53,7 +57,10 @@ wildcard_constraints:
     set="|".join(SETS),
     test="|".join(TESTS),
     job=r"\d+",
-    system="|".join(SYSTEMS),
+    stage="|".join(STAGES),
+    until=r"\d+",
+    graph="|".join([*STAGES, "network"]),
+    system="|".join([*STAGES, *config["strategies"]]),
     strategy="|".join(config["strategies"]),
 
 
@@ -61,10 +68,12 @@ onstart:
     recipe.lock(EXP)
 
 
+include: "recipes/swbd/rules/common.smk"
 include: "recipes/swbd/rules/data.smk"
-include: "recipes/swbd/rules/lang.smk"
 include: "recipes/swbd/rules/feats.smk"
 include: "recipes/swbd/rules/align.smk"
+include: "recipes/swbd/rules/lang.smk"
+include: "recipes/swbd/rules/ivector.smk"
 include: "recipes/swbd/rules/train.smk"
 include: "recipes/swbd/rules/decode.smk"
 include: "recipes/swbd/rules/report.smk"

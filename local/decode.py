@@ -1,8 +1,9 @@
 """Decoding: the best word sequence of every utterance for a grid of acoustic scales and word insertion penalties.
 
-    python -m local.decode search --graph graph/tri/HCLG.fst --lang lang --gmm align/tri/model.pt --conf '{...}' \\
-        --data data/eval2000 --feats feats/eval2000 [--network train/S/final.pt] [--best best.json] \\
-        --job 0 --jobs 4 --out OUT/0
+    python -m local.decode search --graph graph/tri4/HCLG.fst --lang lang --model align/tri4/35/model.pt --conf '{...}' \\
+        --data data/eval2000 --feats feats/eval2000 [--best best.json] --job 0 --jobs 4 --out OUT/0
+    python -m local.decode search --graph graph/network/HCLG.fst --model align/network/model.pt --network train/S/final.pt \\
+        --transforms decode/tri4/eval2000/all/fmllr.scp --ivectors ivectors/eval2000/ivectors.scp ...
     python -m local.decode join --data data/eval2000 --parts OUT/0 OUT/1 ... --out OUT/all
     python -m local.decode tune --scores grid.json --out best.json
 
@@ -32,10 +33,12 @@ from tqdm import tqdm
 
 from local.adaptation.linear import apply
 from local.adaptation.speakers import speaker_transform
+from local.am.inputs import Inputs
+from local.am.scorer import NetworkScorer
 from local.cli import RecipeError, parse_conf, run
 from local.datadir import DataDir, Utterance
 from local.features import FRAME_SHIFT, FeatureSet
-from local.files import atomic_dir, write_text
+from local.files import atomic_dir, join_archives, write_archive, write_text
 from local.graph import Fst, map_arcs
 from local.hmm.align import Aligner, gmm_input
 from local.hmm.gmm import Gmm
@@ -44,7 +47,7 @@ from local.lexicon import Lang
 
 _WIDER = 2  # an utterance that ends in no final state is searched again with beam and tokens times this
 
-Inputs = Callable[[str], Tensor | None]  # utterance id to the GMM's features (frames, D); None: it has no frames
+Features = Callable[[str], Tensor | None]  # utterance id to the GMM's features (frames, D); None: it has no frames
 Scores = Callable[[str], np.ndarray | None]  # utterance id to log-likelihoods (frames, pdfs); None: it has no frames
 TimedWord = tuple[str, int, int]  # word, first frame, frames
 
@@ -157,27 +160,27 @@ class Decoder:
         return tuple(self._words[label] for label in labels)
 
 
-def gmm_inputs(model: HmmModel, data: DataDir, feats: Path) -> Inputs:
+def gmm_features(model: HmmModel, data: DataDir, feats: Path) -> Features:
     """The model's features of each utterance, before adaptation."""
-    features = FeatureSet(feats, "mfcc", data.utt2side)
-    return lambda key: gmm_input(features[key], model.projection) if key in features else None
+    mfcc = FeatureSet(feats, "mfcc", data.utt2side)
+    return lambda key: gmm_input(mfcc[key], model.projection) if key in mfcc else None
 
 
-def gmm_scores(gmm: Gmm, inputs_of: Inputs) -> Scores:
+def gmm_scores(gmm: Gmm, features_of: Features) -> Scores:
     """Log-likelihoods of mixtures."""
-    return lambda key: None if (x := inputs_of(key)) is None else gmm.log_likelihoods(x).numpy()
+    return lambda key: None if (x := features_of(key)) is None else gmm.log_likelihoods(x).numpy()
 
 
-def adapted_inputs(
-    model: HmmModel, data: DataDir, inputs_of: Inputs, decoder: Decoder, aligner: Aligner, scale: float, stats: Stats
-) -> Inputs:
-    """A first pass with the unadapted mixtures: features adapted to each speaker by the words that it finds."""
+def first_pass(
+    model: HmmModel, data: DataDir, features_of: Features, decoder: Decoder, aligner: Aligner, scale: float, stats: Stats
+) -> dict[str, Tensor]:
+    """Decode with the unadapted mixtures: each speaker's transform by the words that this finds."""
     assert model.unadapted is not None
     transforms: dict[str, Tensor] = {}
     for speaker, keys in tqdm(data.speakers.items(), desc="first pass", mininterval=2):
         features, pdf_ids = [], []
         for key in keys:
-            x = inputs_of(key)
+            x = features_of(key)
             if x is None:
                 continue
             scores = model.unadapted.log_likelihoods(x).numpy()
@@ -188,23 +191,19 @@ def adapted_inputs(
             if alignment is not None:
                 features.append(x)
                 pdf_ids.append(torch.from_numpy(alignment.pdf_ids).long())
-        if features:
-            transforms[speaker] = speaker_transform(model, features, pdf_ids)
-
-    def adapted(key: str) -> Tensor | None:
-        x, transform = inputs_of(key), transforms.get(data.utterances[key].speaker)
-        return x if x is None or transform is None else apply(transform, x)
-
-    return adapted
+        transforms[speaker] = speaker_transform(model, features, pdf_ids)
+    return transforms
 
 
-def network_scores(network: Path, data: DataDir, feats: Path) -> Scores:
-    """Log posteriors less log priors of a network on log-mel features."""
-    from local.am.scorer import NetworkScorer
+def network_scores(network: Path, inputs: Inputs) -> Scores:
+    """Log posteriors less log priors of a network.
 
-    features = FeatureSet(feats, "fbank", data.utt2side)
+    :raises RecipeError: where it was trained on other inputs.
+    """
     scorer = NetworkScorer.load(network)
-    return lambda key: np.asarray(scorer(features[key]), dtype=np.float32) if key in features else None
+    if scorer.kinds != inputs.kinds:
+        raise RecipeError(f"{network}: a network of inputs {scorer.kinds}, found {inputs.kinds}: see --transforms, --ivectors")
+    return lambda key: np.asarray(scorer(inputs.whole(key)), dtype=np.float32) if key in inputs.fbank else None
 
 
 def search(
@@ -269,12 +268,12 @@ def search_job(
     conf: DecodeConf,
     points: Sequence[Point],
     out: Path,
-    inputs_of: Inputs | None = None,
+    features_of: Features | None = None,
 ) -> None:
     """Decode ``data`` and write a ctm for each point, ``utterances`` and ``stats.json`` to ``out``.
 
-    :param scores_of: a network's scores; ``None`` for the model's own, on the features ``inputs_of``. A speaker-adapted model
-        decodes twice: its first pass, at the middle point of the grid, tells the transforms of the second.
+    :param scores_of: a network's scores; ``None`` for the model's own, on ``features_of``. A speaker-adapted model decodes
+        twice: its first pass, at the middle point of the grid, tells the transforms of the second, ``fmllr.scp``.
     """
     names = {number: word for word, number in lang.words.items()}
     decoders = {
@@ -282,13 +281,20 @@ def search_job(
         for penalty in dict.fromkeys(point.insertion_penalty for point in points)
     }
     stats, aligner = Stats(), Aligner(model, lang)
+    transforms: dict[str, Tensor] = {}
     if scores_of is None:
-        assert inputs_of is not None
+        assert features_of is not None
+        plain = adapted = features_of
         if model.unadapted is not None:
             middle = points[len(points) // 2]
             decoder = decoders[middle.insertion_penalty]
-            inputs_of = adapted_inputs(model, data, inputs_of, decoder, aligner, middle.acoustic_scale, stats)
-        scores_of = gmm_scores(model.gmm, inputs_of)
+            transforms = first_pass(model, data, plain, decoder, aligner, middle.acoustic_scale, stats)
+
+            def adapted(key: str) -> Tensor | None:
+                x = plain(key)
+                return None if x is None else apply(transforms[data.utterances[key].speaker], x)
+
+        scores_of = gmm_scores(model.gmm, adapted)
     results = search(data, scores_of, decoders, points, aligner, stats)
     with atomic_dir(out) as folder:
         files = {point: open(folder / f"hyp.{point.name}.ctm", "w", encoding="utf-8") for point in points}  # noqa: SIM115
@@ -302,6 +308,9 @@ def search_job(
                         f"{frames * FRAME_SHIFT:.2f} {word} 1.00\n"
                     )
             answered.append(utterance.id)
+        if transforms:
+            arrays = ((speaker, transform.float().numpy()) for speaker, transform in transforms.items())
+            write_archive(folder / "fmllr.scp", arrays, lies_in=out)
         for file in files.values():
             file.close()
         write_text(folder / "utterances", "".join(f"{key}\n" for key in answered))
@@ -350,6 +359,7 @@ def join(data: DataDir, parts: Sequence[Path], out: Path) -> None:
             rows = [line.split() for part in parts for line in (part / name).read_text(encoding="utf-8").splitlines()]
             rows.sort(key=lambda row: (row[0], row[1], float(row[2])))
             write_text(folder / name, "".join(" ".join(row) + "\n" for row in rows))
+        join_archives([part / "fmllr.scp" for part in parts], folder / "fmllr.scp")
         write_text(folder / "stats.json", json.dumps(_report(total, len(grids[0])), indent=1) + "\n")
 
 
@@ -393,9 +403,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     job = commands.add_parser("search", help="decode one job's speakers")
-    for name in ("--graph", "--lang", "--gmm", "--feats"):
+    for name in ("--graph", "--lang", "--model", "--feats"):
         job.add_argument(name, type=Path, required=True)
     job.add_argument("--network", type=Path, help="scores the frames in place of the GMM's mixtures")
+    Inputs.add_arguments(job)
     job.add_argument("--best", type=Path, help="the one point to decode for, as 'tune' wrote it; else the whole grid")
     job.add_argument("--job", type=int, required=True, help="from 0")
     job.add_argument("--jobs", type=int, required=True)
@@ -420,14 +431,14 @@ def main() -> None:
     torch.set_num_threads(1)  # jobs run side by side instead
     points = _best(arguments.best) if arguments.best else grid(conf)
     data = data.split(arguments.jobs)[arguments.job]
-    model = HmmModel.load(arguments.gmm)
-    scores_of = inputs_of = None
+    model = HmmModel.load(arguments.model)
+    scores_of = features_of = None
     if arguments.network:
-        scores_of = network_scores(arguments.network, data, arguments.feats)
+        scores_of = network_scores(arguments.network, Inputs.of_arguments(arguments, data))
     else:
-        inputs_of = gmm_inputs(model, data, arguments.feats)
+        features_of = gmm_features(model, data, arguments.feats)
     graph = read_graph(arguments.graph, model.num_pdfs)
-    search_job(data, scores_of, graph, Lang.read(arguments.lang), model, conf, points, arguments.out, inputs_of)
+    search_job(data, scores_of, graph, Lang.read(arguments.lang), model, conf, points, arguments.out, features_of)
 
 
 if __name__ == "__main__":

@@ -105,13 +105,17 @@ class FeatureSet(Mapping[str, np.ndarray]):
         """
         folder = Path(folder)
         self._features = read_archive(folder / f"{kind}.scp")
-        self._stats = read_archive(folder / f"{kind}_cmvn.scp", expected=set(utt2side.values()))
         self._side = {key: side for key, side in utt2side.items() if key in self._features}
+        self._stats = read_archive(folder / f"{kind}_cmvn.scp", expected=set(self._side.values()))
         self._variance = kind in _VARIANCE_KINDS
         self.missing = sorted(set(utt2side) - set(self._side))
 
     def __getitem__(self, key: str) -> np.ndarray:
         return normalise(self._features[key], self._stats[self._side[key]], self._variance)
+
+    def raw(self, key: str) -> np.ndarray:
+        """The features of an utterance as they were before normalisation."""
+        return np.array(self._features[key])  # a copy: the archive's own may not be written to
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._side)

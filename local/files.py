@@ -61,15 +61,18 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_archive(scp: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> int:
+def write_archive(scp: str | Path, arrays: Iterable[tuple[str, np.ndarray]], lies_in: str | Path | None = None) -> int:
     """Write ``(key, array)`` pairs to the Kaldi archive beside ``scp`` and index it there; return how many.
 
     The archive has the name of the index with the suffix ``.ark``. Matrices are float32 or float64, vectors those
     or int32.
     The index is renamed into place last, so an index that exists names a whole archive.
+
+    :param lies_in: the folder that the archive's will be renamed to.
     """
     scp = Path(scp)
     ark = scp.with_suffix(".ark")
+    named = Path(lies_in or ark.parent) / ark.name
     count = 0
     with (
         atomic_path(scp) as temporary_scp,
@@ -80,7 +83,7 @@ def write_archive(scp: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> 
         for key, array in arrays:
             offset = writer.fark.tell() + len(key.encode()) + 1
             writer(key, array)
-            index.write(f"{key} {ark}:{offset}\n")
+            index.write(f"{key} {named}:{offset}\n")
             count += 1
     return count
 
@@ -103,3 +106,10 @@ def read_archive(scp: str | Path, expected: Iterable[str] | None = None) -> Mapp
     if expected is not None and (missing := sorted(set(expected) - set(keys))):
         raise RecipeError(f"{scp}: {len(missing)} of the expected keys are missing, the first is {missing[0]}")
     return kaldiio.load_scp(str(scp))
+
+
+def join_archives(parts: Iterable[Path], out: Path) -> None:
+    """Join jobs' indices, sorted by key; jobs that have none make none."""
+    lines = sorted(line for part in parts if part.exists() for line in part.read_text().splitlines(keepends=True))
+    if lines:
+        write_text(out, "".join(lines))

@@ -160,7 +160,7 @@ def read_sentences(text: Path) -> Iterator[list[str]]:
 def silence_words(lang: Lang) -> set[str]:
     """The words spoken with silence phones alone: noises, the unknown word."""
     silence = set(lang.silence_phones)
-    return {word for word, entries in lang.lexicon.items() if all(set(phones) <= silence for _, phones in entries)}
+    return {word for word, entries in lang.lexicon.items() if all(silence.issuperset(entry.phones) for entry in entries)}
 
 
 def estimate(sentences: Iterable[list[str]], lang: Lang, order: int, out: Path) -> None:

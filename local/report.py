@@ -1,6 +1,7 @@
 """What came of a run: RESULTS.md, report.html with pictures, and wer.txt.
 
-    python -m local.report --exp exp/swbd/mini --systems tri allreduce adpsgd-random --strategies allreduce adpsgd-random \\
+    python -m local.report --exp exp/swbd/mini --stages exp/swbd/mini/align/tri1/15 ... --graphs tri4 network \\
+        --systems tri4 allreduce adpsgd-random --strategies allreduce adpsgd-random --tests eval2000 --sets train eval2000 \\
         --synthetic --out exp/swbd/mini/report
 """
 
@@ -9,8 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import datetime
-import html
-import io
 import itertools
 import json
 import os
@@ -20,20 +19,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("svg")
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from local.cli import RecipeError, run
+from local.datadir import DataDir
+from local.features import FRAME_SHIFT
 from local.files import write_text
-
-Table = list[list[str]]  # a row of headings, then the rows
+from local.hmm.pictures import utterance_pictures
+from local.pages import COLOURS, INK, Table, diagrams, html_table, page, picture
 
 _NAMES = {"all": "all", "sw": "SWB", "en": "CH", "fsh": "Fisher"}
-_INK, _GRID = "#24292f", "#d9dee3"
-_COLOURS = ("#0b6bcb", "#d1495b", "#2e8b57", "#8a5fbf")
 
 
 def _json(path: Path) -> Any:
@@ -46,8 +41,8 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def wer_table(exp: Path, systems: Sequence[str], tests: Sequence[str]) -> Table:
-    """Error rates and counts of every system on every test set and its parts."""
+def wer_table(exp: Path, systems: Sequence[str], tests: Sequence[str], gmms: Sequence[str]) -> Table:
+    """Error rates and counts of every system on every test set and its parts; ``gmms`` are marked as such."""
     rows: Table = [["system", "set", "WER %", "95 % interval", "N", "corr", "sub", "del", "ins", "scale", "penalty", "sclite"]]
     for system, test in itertools.product(systems, tests):
         scores, best = _json(exp / "score" / system / test / "wer.json"), _json(exp / "decode" / system / "best.json")
@@ -57,7 +52,7 @@ def wer_table(exp: Path, systems: Sequence[str], tests: Sequence[str]) -> Table:
             s = scores[label]
             rows.append(
                 [
-                    f"{system} (GMM)" if system == "tri" else system,
+                    f"{system} (GMM)" if system in gmms else system,
                     name if len(tests) == 1 else f"{test} {name}",
                     f"{s['wer']:.1f}",
                     f"{s['low']:.1f} - {s['high']:.1f}",
@@ -83,14 +78,35 @@ def data_table(exp: Path, sets: Sequence[str], absent: Sequence[str]) -> Table:
     return rows + [[name, *("-" for _ in counts), "not given in the configuration: left out"] for name in absent]
 
 
-def model_table(exp: Path) -> Table:
-    """Lexicon, language model, graph."""
-    lm, graph = _json(exp / "lm" / "stats.json"), _json(exp / "graph" / "tri" / "HCLG.json")
+def alignment_table(stages: Sequence[Path]) -> Table:
+    """How the training of every GMM stage ended, and what its newest alignment came to."""
+    rows: Table = [["stage", "iterations", "Gaussians", "log-likelihood a frame", "utterances", "not aligned", "hours"]]
+    for folder in stages:
+        last, found = _json_lines(folder / "log.jsonl")[-1], _json(folder / "alignment.json")
+        rows.append(
+            [
+                folder.parent.name,
+                str(last["iteration"]),
+                str(last["gaussians"]),
+                f"{last['log_likelihood_per_frame']:.2f}",
+                str(found["utterances"]),
+                str(len(found["failed"])),
+                f"{found['frames'] * FRAME_SHIFT / 3600:.2f}",
+            ]
+        )
+    return rows
+
+
+def model_table(exp: Path, graphs: Sequence[str]) -> Table:
+    """Lexicon, language model, graphs."""
+    lm = _json(exp / "lm" / "stats.json")
     oov = (exp / "dict" / "oov_words.txt").read_text(encoding="utf-8").split()
     rows: Table = [["part", "figures"]]
     rows.append(["words of the training text in no dictionary", f"{len(oov) // 2}: {' '.join(oov[::2][:12]) or 'none'}"])
     rows += [[f"language model: {key}", _short(value)] for key, value in lm.items()]
-    rows += [[f"decoding graph: {key}", _short(value)] for key, value in graph.items()]
+    for name in graphs:
+        graph = _json(exp / "graph" / name / "HCLG.json")
+        rows += [[f"decoding graph, {name}: {key}", _short(value)] for key, value in graph.items()]
     return rows
 
 
@@ -144,7 +160,7 @@ def time_table(exp: Path) -> Table:
                 sums[1] += float(row["s"])
                 sums[2] += _number(row["cpu_time"])
                 sums[3] = max(sums[3], _number(row["max_rss"]))
-    order = ["corpus", "data", "lang", "feats", "align", "egs", "train", "graph", "decode", "score"]
+    order = ["corpus", "data", "lang", "feats", "align", "ivector", "egs", "train", "graph", "decode", "score"]
     rows: Table = [["stage", "jobs", "seconds", "processor seconds", "peak MB"]]
     for stage in sorted(stages, key=lambda name: order.index(name) if name in order else len(order)):
         jobs, wall, cpu, memory = stages[stage]
@@ -159,32 +175,10 @@ def _number(text: str) -> float:
         return 0.0
 
 
-def _picture(draw: Callable[[Axes], None], title: str, x: str, y: str) -> str:
-    """An SVG picture of one diagram."""
-    figure, axes = plt.subplots(figsize=(5.4, 3.3))
-    draw(axes)
-    axes.set_title(title, fontsize=11, loc="left", color=_INK)
-    axes.set_xlabel(x, fontsize=9)
-    axes.set_ylabel(y, fontsize=9)
-    axes.tick_params(labelsize=8)
-    axes.grid(color=_GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8, frameon=False)
-    figure.tight_layout()
-    content = io.StringIO()
-    figure.savefig(content, format="svg", metadata={"Date": None})
-    plt.close(figure)
-    text = content.getvalue()
-    return text[text.index("<svg") :]
-
-
-def pictures(exp: Path, systems: Sequence[str], strategies: Sequence[str], times: Table) -> list[str]:
+def pictures(exp: Path, stages: Sequence[Path], systems: Sequence[str], strategies: Sequence[str], times: Table) -> list[str]:
     """Error rates, held-out loss and accuracy, GMM likelihoods, time by stage."""
     histories = {name: _json_lines(exp / "train" / name / "history.jsonl") for name in strategies}
-    curves = {stage: _json_lines(exp / "align" / stage / "log.jsonl") for stage in ("mono", "tri")}
+    curves = {folder.parent.name: _json_lines(folder / "log.jsonl") for folder in stages}
 
     def rates(axes: Axes) -> None:
         labels = [label for label in ("sw", "en") if label in _json(exp / "score" / systems[0] / "eval2000" / "wer.json")]
@@ -193,33 +187,33 @@ def pictures(exp: Path, systems: Sequence[str], strategies: Sequence[str], times
             scores = [_json(exp / "score" / system / "eval2000" / "wer.json")[label] for system in systems]
             at = [number + (place - (len(labels) - 1) / 2) * width for number in range(len(systems))]
             spread = [[s["wer"] - s["low"] for s in scores], [s["high"] - s["wer"] for s in scores]]
-            axes.bar(at, [s["wer"] for s in scores], width * 0.92, color=_COLOURS[place], label=_NAMES[label])
-            axes.errorbar(at, [s["wer"] for s in scores], yerr=spread, fmt="none", ecolor=_INK, elinewidth=0.8, capsize=2)
+            axes.bar(at, [s["wer"] for s in scores], width * 0.92, color=COLOURS[place], label=_NAMES[label])
+            axes.errorbar(at, [s["wer"] for s in scores], yerr=spread, fmt="none", ecolor=INK, elinewidth=0.8, capsize=2)
         axes.set_xticks(range(len(systems)), systems)
 
     def history(key: str, factor: float = 1) -> Callable[[Axes], None]:
         def draw(axes: Axes) -> None:
-            for (name, lines), colour in zip(histories.items(), _COLOURS, strict=False):
+            for (name, lines), colour in zip(histories.items(), COLOURS, strict=False):
                 epochs = [line["epoch"] for line in lines]
                 axes.plot(epochs, [factor * line[key] for line in lines], "o-", ms=3, lw=1.4, color=colour, label=name)
 
         return draw
 
     def likelihoods(axes: Axes) -> None:
-        for (stage, lines), colour in zip(curves.items(), _COLOURS, strict=False):
+        for (stage, lines), colour in zip(curves.items(), COLOURS, strict=False):
             values = [line["log_likelihood_per_frame"] for line in lines]
             axes.plot([line["iteration"] for line in lines], values, "o-", ms=3, lw=1.4, color=colour, label=stage)
 
     def stage_times(axes: Axes) -> None:
         rows = times[1:][::-1]
-        axes.barh([row[0] for row in rows], [float(row[2]) for row in rows], color=_COLOURS[0])
+        axes.barh([row[0] for row in rows], [float(row[2]) for row in rows], color=COLOURS[0])
 
     return [
-        _picture(rates, "Word error rate, Hub5'00", "", "WER %, 95 % interval over sides"),
-        _picture(history("heldout_loss"), "Held-out loss of the averaged model", "epoch", "cross-entropy, nats a frame"),
-        _picture(history("heldout_accuracy", 100), "Frames classified right", "epoch", "% of held-out frames"),
-        _picture(likelihoods, "GMM training", "iteration", "log-likelihood a frame"),
-        _picture(stage_times, "Where the time went", "seconds, summed over jobs", ""),
+        picture(rates, "Word error rate, Hub5'00", "", "WER %, 95 % interval over sides"),
+        picture(history("heldout_loss"), "Held-out loss of the averaged model", "epoch", "cross-entropy, nats a frame"),
+        picture(history("heldout_accuracy", 100), "Frames classified right", "epoch", "% of held-out frames"),
+        picture(likelihoods, "GMM training", "iteration", "log-likelihood a frame"),
+        picture(stage_times, "Where the time went", "seconds, summed over jobs", ""),
     ]
 
 
@@ -229,20 +223,6 @@ def _markdown(table: Table) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in lines)
 
 
-def _html(table: Table) -> str:
-    head, *rows = table
-    numeric = [bool(rows) and all(set(row[column]) <= set("0123456789.- ") for row in rows) for column in range(len(head))]
-
-    def line(kind: str, row: list[str]) -> str:
-        cells = (
-            f"<{kind}{' class=n' if right else ''}>{html.escape(text)}</{kind}>"
-            for text, right in zip(row, numeric, strict=True)
-        )
-        return f"<tr>{''.join(cells)}</tr>"
-
-    return f"<div class=scroll><table>{line('th', head)}{''.join(line('td', row) for row in rows)}</table></div>"
-
-
 def plain(table: Table) -> str:
     """The table in columns of characters."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
@@ -250,27 +230,11 @@ def plain(table: Table) -> str:
     return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]]) + "\n"
 
 
-_STYLE = """
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; color: #24292f; background: #f6f8fa; margin: 0; }
-main { max-width: 1160px; margin: 0 auto; padding: 28px 24px 60px; }
-h1 { font-size: 25px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 34px 0 10px; }
-.sub { color: #57606a; margin: 0 0 6px; }
-.note { background: #fff8e1; border-left: 4px solid #e0a800; padding: 9px 14px; margin: 16px 0; border-radius: 4px; }
-.scroll { overflow-x: auto; background: #fff; border: 1px solid #d9dee3; border-radius: 8px; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 7px 12px; text-align: left; border-bottom: 1px solid #eceff2; white-space: nowrap; font-size: 14px; }
-td:last-child { white-space: normal; } th { background: #f0f3f6; font-weight: 600; } tr:last-child td { border-bottom: 0; }
-th.n, td.n { text-align: right; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(440px, 1fr)); gap: 16px; }
-.pictures div { background: #fff; border: 1px solid #d9dee3; border-radius: 8px; padding: 8px; }
-.pictures svg { width: 100%; height: auto; }
-"""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--exp", type=Path, required=True)
+    parser.add_argument("--stages", type=Path, nargs="+", required=True, help="folders of the GMM stages' last iterations")
+    parser.add_argument("--graphs", nargs="+", required=True)
     parser.add_argument("--systems", nargs="+", required=True)
     parser.add_argument("--strategies", nargs="+", required=True)
     parser.add_argument("--tests", nargs="+", required=True, help="sets that are scored")
@@ -280,32 +244,38 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     exp = arguments.exp
-    wer, times = wer_table(exp, arguments.systems, arguments.tests), time_table(exp)
+    names = [folder.parent.name for folder in arguments.stages]
+    wer = wer_table(exp, arguments.systems, arguments.tests, names)
+    times = time_table(exp)
     tables = {
         "Word error rates": wer,
         "Training": training_table(exp, arguments.strategies),
+        "GMM-HMM stages": alignment_table(arguments.stages),
         "Data": data_table(exp, arguments.sets, arguments.absent),
-        "Lexicon, language model, graph": model_table(exp),
+        "Lexicon, language model, graph": model_table(exp, arguments.graphs),
         "Time by stage": times,
     }
     today, commit = datetime.date.today().isoformat(), _commit()
     about = f"{today}, commit {commit}, {platform.machine()} with {_cores()} cores, Python {platform.python_version()}"
     warning = "Synthetic speech: these numbers show that the recipe works. They say nothing of telephone speech."
     note = warning if arguments.synthetic else ""
-    drawn = pictures(exp, arguments.systems, arguments.strategies, times)
+    drawn = pictures(exp, arguments.stages, arguments.systems, arguments.strategies, times)
     sections = "".join(f"\n## {title}\n\n{_markdown(table)}" for title, table in tables.items())
     results = f"# Results: {exp.name}\n\n{about}\n" + (f"\n**{note}**\n" if note else "") + sections
-    rest = "".join(f"<h2>{title}</h2>{_html(table)}" for title, table in list(tables.items())[1:])
-    page = (
-        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{html.escape(exp.name)}: results</title><style>{_STYLE}</style><main><h1>Results: {html.escape(exp.name)}</h1>"
-        f"<p class=sub>{html.escape(about)}</p>{f'<p class=note>{note}</p>' if note else ''}"
-        f"<h2>Word error rates</h2>{_html(wer)}<h2>Pictures</h2><div class=pictures>"
-        f"{''.join(f'<div>{picture}</div>' for picture in drawn)}</div>{rest}</main></html>\n"
+    rest = "".join(f"<h2>{title}</h2>{html_table(table)}" for title, table in list(tables.items())[1:])
+    data = DataDir.read(exp / "data" / "train")
+    utterances = utterance_pictures(exp / "align" / "network" / "train", data, exp / "feats" / "train")
+    aligned = "".join(f"<div class=scroll>{drawn}</div>" for drawn in utterances)
+    pages = " ".join(
+        f"<a href='../align/{folder.parent.name}/page.html'>{folder.parent.name}</a>" for folder in arguments.stages
+    )
+    body = (
+        f"<h2>Word error rates</h2>{html_table(wer)}<h2>Pictures</h2>{diagrams(drawn)}{rest}"
+        f"<h2>Aligned utterances of median length</h2><div class=utterances>{aligned}</div><p>A page on each stage: {pages}</p>"
     )
     write_text(arguments.out / "RESULTS.md", results)
     write_text(arguments.out / "wer.txt", (f"{note}\n\n" if note else "") + plain(wer))
-    write_text(arguments.out / "report.html", page)
+    write_text(arguments.out / "report.html", page(f"Results: {exp.name}", about, body, note))
 
 
 def _cores() -> int:

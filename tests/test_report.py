@@ -10,13 +10,14 @@ import pytest
 from local import report
 from local.cli import RecipeError
 from local.files import write_text
+from local.pages import html_table
 
 
 @pytest.fixture
 def exp(tmp_path: Path) -> Path:
     score = {"N": 200, "corr": 180, "sub": 12, "del": 8, "ins": 4, "wer": 12.0, "low": 9.5, "high": 14.5}
-    write_text(tmp_path / "score/tri/eval2000/wer.json", json.dumps({"all": score, "sw": score, "sctk": None}))
-    write_text(tmp_path / "decode/tri/best.json", json.dumps({"acoustic_scale": 0.1, "insertion_penalty": -1.0}))
+    write_text(tmp_path / "score/tri1/eval2000/wer.json", json.dumps({"all": score, "sw": score, "sctk": None}))
+    write_text(tmp_path / "decode/tri1/best.json", json.dumps({"acoustic_scale": 0.1, "insertion_penalty": -1.0}))
     history = [
         {"epoch": epoch, "samples": 300, "claimed": [100, 200], "heldout_loss": 2.0 / epoch, "heldout_accuracy": 0.25 * epoch,
          "consensus_distance": 0.5, "seconds": 1.5}
@@ -30,14 +31,14 @@ def exp(tmp_path: Path) -> Path:
 
 
 def test_the_wer_table(exp: Path) -> None:
-    rows = report.wer_table(exp, ["tri"], ["eval2000"])
+    rows = report.wer_table(exp, ["tri1"], ["eval2000"], ["mono", "tri1"])
     assert rows[1] == [
-        *("tri (GMM)", "all", "12.0", "9.5 - 14.5", "200", "180", "12", "8", "4", "0.1", "-1", "not installed"),
+        *("tri1 (GMM)", "all", "12.0", "9.5 - 14.5", "200", "180", "12", "8", "4", "0.1", "-1", "not installed"),
     ]
     assert [row[1] for row in rows[1:]] == ["all", "SWB"]
     lines = report.plain(rows).splitlines()
     assert len(lines) == 4
-    assert lines[2].startswith("tri (GMM)  all  12.0")
+    assert lines[2].startswith("tri1 (GMM)  all  12.0")
 
 
 def test_the_training_and_time_tables(exp: Path) -> None:
@@ -47,11 +48,11 @@ def test_the_training_and_time_tables(exp: Path) -> None:
 
 def test_a_missing_file_names_itself(exp: Path) -> None:
     with pytest.raises(RecipeError, match=r"allreduce/eval2000/wer\.json: no such file; run the stages before"):
-        report.wer_table(exp, ["allreduce"], ["eval2000"])
+        report.wer_table(exp, ["allreduce"], ["eval2000"], [])
 
 
 def test_html_escapes_and_aligns() -> None:
-    page = report._html([["name", "n"], ["<b>", "12.5"]])
+    page = html_table([["name", "n"], ["<b>", "12.5"]])
     assert "&lt;b&gt;" in page
     assert "<td class=n>12.5</td>" in page
     assert "<th class=n>n</th>" in page

@@ -23,14 +23,19 @@ data: {dev_utterances: 20, heldout_hours: 0.004, max_repeats: 300}
 gmm:
   preset: mini
   mono: {iterations: 6, realign: [2, 4], gaussians: 200, grow_until: 5}
-  tri: {iterations: 4, realign: [3], gaussians: 400, grow_until: 3, leaves: 180}
+  tri1: &small {iterations: 4, realign: [3], gaussians: 400, grow_until: 3, leaves: 180}
+  tri3: {<<: *small, mllt: [2]}
+  tri4: {<<: *small, fmllr: [2], stops: [2]}
+  network: {leaves: 200}
+gmm_systems: [tri4]
+ivector: {preset: mini, gaussians: 16, dims: 4, ubm_iterations: 4, iterations: 2}
 am: {layers: 1, cells: 16, bottleneck: 16, dropout: 0.0}
 train: {preset: mini, epochs: 2, warmup_epochs: 1}
 learners: 2
 decode:
   gmm: {beam: 9.0, max_active: 500, acoustic_scales: [0.05, 0.1], insertion_penalties: [0.0]}
   network: {beam: 9.0, max_active: 500, acoustic_scales: [0.1, 0.2], insertion_penalties: [0.0]}
-jobs: {feats: 2, align: 2, decode: 2}
+jobs: {feats: 2, gmm: 2, align: 2, decode: 2}
 """
 
 

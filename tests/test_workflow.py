@@ -12,13 +12,14 @@ import yaml
 from snakemake.utils import update_config
 
 import adpsgd
+from local.adaptation.ivector import IvectorConf
 from local.am.model import AmConf
 from local.am.train import TrainConf
 from local.cli import RecipeError, from_mapping
 from local.decode import DecodeConf
 from local.features import FeatureConf
 from local.graph import GraphConf
-from local.hmm.train import StageConf, TriphoneConf
+from local.hmm.train import LdaConf, SatConf, StageConf, TreeConf, TriphoneConf
 from local.lexicon import LexiconConf
 from local.workflow import check_corpora, complete, lock
 from recipes.swbd.embedded.__main__ import EmbeddedConf
@@ -109,7 +110,12 @@ def test_a_second_run_is_kept_out_until_the_first_is_gone_even_by_sigkill(root: 
         ("data", SubsetConf),
         ("embedded", EmbeddedConf),
         ("gmm.mono", StageConf),
-        ("gmm.tri", TriphoneConf),
+        ("gmm.tri1", TriphoneConf),
+        ("gmm.tri2", TriphoneConf),
+        ("gmm.tri3", LdaConf),
+        ("gmm.tri4", SatConf),
+        ("gmm.network", TreeConf),
+        ("ivector", IvectorConf),
         ("decode.gmm", DecodeConf),
         ("decode.network", DecodeConf),
     ],
@@ -147,7 +153,10 @@ def test_the_configurations_that_come_along_are_whole(files: list[str], root: Pa
         update_config(config, yaml.safe_load((root / name).read_text()))
     done = complete(config, root, root / "recipes/swbd/schema.yaml")
     from_mapping(StageConf, done["gmm"]["mono"], "gmm.mono")
-    from_mapping(TriphoneConf, done["gmm"]["tri"], "gmm.tri")
+    from_mapping(TriphoneConf, done["gmm"]["tri1"], "gmm.tri1")
+    from_mapping(LdaConf, done["gmm"]["tri3"], "gmm.tri3")
+    from_mapping(SatConf, done["gmm"]["tri4"], "gmm.tri4")
+    from_mapping(IvectorConf, done["ivector"], "ivector")
     from_mapping(TrainConf, done["train"], "train")
 
 

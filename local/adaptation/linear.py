@@ -6,8 +6,10 @@ fMLLR, Gales 1998, "Maximum likelihood linear transformations for HMM-based spee
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +17,8 @@ from local.cli import RecipeError
 from local.hmm.gmm import Gmm
 
 _SWEEPS = 30  # over the rows of a transform, each row given the others
-_FRAMES_AT_ONCE = 4096
+_NO_GAIN = 1e-6  # of log-likelihood a frame
+_FRAMES_AT_ONCE = 512  # so that their products fit into the cache
 MIN_FRAMES = 500.0  # of speech: a speaker with fewer is not adapted, as in Kaldi
 
 
@@ -166,25 +169,38 @@ def identity_transform(dims: int) -> Tensor:
 def fmllr(stats: FmllrStats, min_frames: float, start: Tensor | None = None) -> Tensor:
     """The affine transform ``(D, D + 1)`` of a speaker's features that the model likes best; identity below ``min_frames``.
 
-    Row by row: w_i = (c p_i + k_i) G_i^-1, p_i the cofactors of row i, c the root of a quadratic that gives more.
+    Row by row: w_i = (c p_i + k_i) G_i^-1, p_i the cofactors of row i, c the root of a quadratic that gives more; until a
+    sweep over the rows gains next to nothing.
     """
     dims = len(stats.linear)
-    w = identity_transform(dims) if start is None else start.double().clone()
     if stats.frames < min_frames:
         return identity_transform(dims)
+    w = identity_transform(dims) if start is None else start.double().clone()
     quadratic = stats.quadratic.clone()
     quadratic.diagonal(dim1=1, dim2=2).add_(1e-8 * quadratic.diagonal(dim1=1, dim2=2).mean(1, keepdim=True))
     inverse = torch.linalg.inv(quadratic)
+    towards = torch.einsum("ide,ie->id", inverse, stats.linear).numpy()
+    inverses, linear, rows = inverse.numpy(), stats.linear.numpy(), w.numpy()  # which share their memory
+    before = stats.objective(w)
     for _ in range(_SWEEPS):
+        turned = np.linalg.inv(rows[:, :-1])
         for i in range(dims):
-            cofactor = torch.cat([torch.linalg.inv(w[:, :-1])[:, i], torch.zeros(1, dtype=torch.float64)])
-            pg = inverse[i] @ cofactor
-            a, b = cofactor @ pg, stats.linear[i] @ pg
+            cofactors = turned[:, i].copy()  # up to the determinant, which c takes in
+            pg = inverses[i, :, :-1] @ cofactors
+            a, b = cofactors @ pg[:-1], linear[i] @ pg
             # c maximises frames * log |c a + b| - a c^2 / 2
-            root = torch.sqrt(b * b + 4 * a * stats.frames)
-            candidates = torch.stack([(-b + root) / (2 * a), (-b - root) / (2 * a)])
-            gain = stats.frames * (candidates * a + b).abs().log() - a * candidates**2 / 2
-            w[i] = candidates[gain.argmax()] * pg + inverse[i] @ stats.linear[i]
+            root = math.sqrt(b * b + 4 * a * stats.frames)
+            c = max(
+                ((sign * root - b) / (2 * a) for sign in (1, -1)),
+                key=lambda c: stats.frames * math.log(abs(c * a + b)) - a * c * c / 2,
+            )
+            change = c * pg + towards[i] - rows[i]
+            rows[i] += change
+            turned -= np.outer(cofactors, change[:-1] @ turned) / (1 + change[:-1] @ cofactors)  # Sherman and Morrison
+        now = stats.objective(w)
+        if now - before < _NO_GAIN:
+            break
+        before = now
     return w
 
 
@@ -194,9 +210,3 @@ def apply(transform: Tensor, frames: Tensor) -> Tensor:
     if matrix.shape[1] == frames.shape[1]:
         return frames @ matrix.T
     return frames @ matrix[:, :-1].T + matrix[:, -1]
-
-
-def compose(outer: Tensor, inner: Tensor) -> Tensor:
-    """The affine transform that does ``inner`` and then ``outer``, both ``(D, D + 1)``."""
-    square = torch.cat([inner, torch.eye(inner.shape[1], dtype=inner.dtype)[-1:]])
-    return outer.double() @ square.double()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from local.adaptation.linear import MIN_FRAMES, FmllrStats, apply, fmllr
+from local.adaptation.linear import MIN_FRAMES, FmllrStats, apply, fmllr, identity_transform
 from local.cli import RecipeError
 from local.hmm.model import HmmModel
 
@@ -24,6 +24,8 @@ def speaker_transform(model: HmmModel, features: Sequence[Tensor], pdf_ids: Sequ
     """
     if model.unadapted is None:
         raise RecipeError("this model is not adapted to speakers; take that of the stage 'sat'")
+    if not features:
+        return identity_transform(model.unadapted.means.shape[1])
     x, pdfs = torch.cat(list(features)), torch.cat(list(pdf_ids))
     speech = ~model.silence_pdfs()[pdfs]
     x, pdfs = x[speech], pdfs[speech]

@@ -27,6 +27,7 @@ from local.am.egs import NO_TARGET, FrameStore
 from local.am.model import AcousticModel, AmConf
 from local.cli import RecipeError, parse_conf, run
 from local.files import atomic_path, write_text
+from local.team import Team
 
 _EVALUATION_BATCH = 256
 _NORMALISATION_BATCHES = 20
@@ -95,10 +96,15 @@ def train(
 ) -> None:
     """Train, with a checkpoint and the held-out loss of the averaged model after every epoch.
 
-    :raises RecipeError: where the sets belong to different models.
+    :raises RecipeError: where the sets belong to different models or have different inputs.
     """
     if heldout.num_pdfs != train_store.num_pdfs:
         raise RecipeError(f"the training set has {train_store.num_pdfs} pdfs, the held-out one {heldout.num_pdfs}")
+    if (heldout.kinds, heldout.inputs) != (train_store.kinds, train_store.inputs):
+        raise RecipeError(
+            f"the training set has {train_store.inputs} inputs of {train_store.kinds}, the held-out one {heldout.inputs} of "
+            f"{heldout.kinds}; make both frame stores anew"
+        )
     if conf.precision not in _PRECISIONS:
         raise RecipeError(f"train.precision: {conf.precision!r} is none of {', '.join(_PRECISIONS)}")
     torch.manual_seed(conf.seed)
@@ -183,6 +189,7 @@ def train(
     content: dict[str, Any] = {
         "am": asdict(am),
         "inputs": train_store.inputs,
+        "kinds": train_store.kinds,
         "pdfs": train_store.num_pdfs,
         "log_priors": torch.from_numpy(train_store.log_priors()),
         "strategy": strategy,
@@ -213,16 +220,10 @@ def main() -> None:
     arguments = parser.parse_args()
     am, conf = parse_conf(AmConf, arguments.am, "am"), parse_conf(TrainConf, arguments.conf, "train")
     torch.set_num_threads(conf.threads)
-    try:
-        with adpsgd.World.join() as world:
-            world.stop_on_signals()
-            try:
-                stores = FrameStore.read(arguments.egs), FrameStore.read(arguments.heldout)
-                train(arguments.strategy, *stores, am, conf, world, arguments.out)
-            except (RecipeError, FileNotFoundError) as error:
-                raise adpsgd.AdpsgdError(str(error)) from error  # which ends the other learners too
-    except adpsgd.AdpsgdError as error:
-        raise RecipeError(str(error)) from error
+    with Team.join() as team:
+        team.world.stop_on_signals()
+        stores = FrameStore.read(arguments.egs), FrameStore.read(arguments.heldout)
+        train(arguments.strategy, *stores, am, conf, team.world, arguments.out)
 
 
 if __name__ == "__main__":

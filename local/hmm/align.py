@@ -1,6 +1,6 @@
 """Forced alignment: the best path of an utterance's frames through the HMM states of its words.
 
-    python -m local.hmm.align --model align/tri/model.pt --data D --feats F --lang L --job 0 --jobs 4 --out ali/0
+    python -m local.hmm.align --model align/tri4/35/model.pt --data D --feats F --lang L --job 0 --jobs 4 --out ali/0
     python -m local.hmm.align --join ali/0 ali/1 ... --data D --out ali
 
 An utterance's graph holds every pronunciation of its words and optional silence around them. Viterbi runs over the
@@ -16,6 +16,7 @@ import itertools
 import json
 import math
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,11 +32,11 @@ from local.adaptation.speakers import speaker_transform
 from local.cli import RecipeError, run
 from local.datadir import DataDir
 from local.features import FRAME_SHIFT, FeatureSet, add_deltas
-from local.files import read_archive, write_archive, write_text
+from local.files import join_archives, read_archive, write_archive, write_text
 from local.hmm.gmm import Gmm
 from local.hmm.model import HmmModel
 from local.hmm.tree import NO_PHONE
-from local.lexicon import Lang
+from local.lexicon import END, START, Lang, Pronunciation, Spoken
 
 MAX_FAILED = 0.05  # of the utterances
 _CELLS_AT_ONCE = 3_000_000  # frames times states of the utterances aligned together
@@ -71,6 +72,12 @@ class Alignment:
     windows: np.ndarray  # (phones, 3) phone ids before, of and behind each phone
     hmm_states: np.ndarray  # (frames,) place of each frame's state in its phone
 
+    def pdf_ids_of(self, model: HmmModel) -> np.ndarray:
+        """The pdf-ids of the same states by the tree of a triphone model, ``(frames,)`` int32."""
+        windows = np.repeat(self.windows, [n for *_, n in self.phones], axis=0)
+        states, frames = np.unique(np.column_stack([windows, self.hmm_states]), axis=0, return_inverse=True)
+        return np.array([model.tree.pdf(tuple(row[:3]), row[3]) for row in states.tolist()], np.int32)[frames]
+
 
 @dataclass
 class _Slots:
@@ -81,37 +88,44 @@ class _Slots:
     edges: list[tuple[int, int, float]]  # from, to, log-probability; from -1: the start, to -1: the end
 
 
-def _slots(words: Sequence[Sequence[tuple[float, tuple[int, ...]]]], silence: int, log_silence: float) -> _Slots:
-    """Lay out the words' pronunciations with optional silence before, between and behind.
+def _slots(words: Sequence[Sequence[Pronunciation]], lang: Lang) -> _Slots:
+    """Lay out the words' pronunciations with optional silence before, between and behind, at the costs that L has.
 
-    :param words: the pronunciations of each word, (log-probability, phone ids); no words: silence alone.
+    :param words: the pronunciations of each word; no words: silence alone.
     """
-    log_none = math.log1p(-math.exp(log_silence))
     slots = _Slots([], [], [])
-    ends: list[tuple[int, float]] = [(-1, 0.0)]  # open ends of what stands so far
 
-    def chain(phones: tuple[int, ...], word: int, log_prob: float, before: list[tuple[int, float]]) -> tuple[int, float]:
-        for phone in phones:
+    def chain(names: Sequence[str], word: int, entries: list[tuple[int, float]]) -> int:
+        """Add phones in a row, entered from these slots at these log-probabilities; return the last slot."""
+        for name in names:
             here = len(slots.phone)
-            slots.phone.append(phone)
+            slots.phone.append(lang.phones[name])
             slots.word.append(word)
-            slots.edges += [(end, here, score + log_prob) for end, score in before]
-            before, log_prob = [(here, 0.0)], 0.0
-        return before[0]
+            slots.edges += [(before, here, score) for before, score in entries]
+            entries = [(here, 0.0)]
+        return entries[0][0]
 
-    def maybe_silence() -> None:
-        nonlocal ends
-        after = chain((silence,), _NOT_A_WORD, log_silence, ends)
-        ends = [(end, score + log_none) for end, score in ends] + [after]
+    def leave(ends: list[tuple[int, float]]) -> tuple[list[tuple[int, float]], int]:
+        """Add silence; return the ways out that avoid it, with their log-probabilities, and silence's slot."""
+        silence = chain([lang.optional_silence], _NOT_A_WORD, [(end, math.log(after)) for end, after in ends])
+        return [(end, math.log1p(-after)) for end, after in ends], silence
 
-    if words:
-        maybe_silence()
-        for place, variants in enumerate(words):
-            ends = [chain(phones, place, log_prob, ends) for log_prob, phones in variants]
-            maybe_silence()
-    else:
-        ends = [chain((silence,), _NOT_A_WORD, 0.0, ends)]
-    slots.edges += [(end, -1, score) for end, score in ends]
+    if not words:
+        only = chain([lang.optional_silence], _NOT_A_WORD, [(-1, 0.0)])
+        slots.edges.append((only, -1, 0.0))
+        return slots
+    ends = [(-1, lang.silence.start)]  # open ends of what stands so far, and the probability of silence behind each
+    for place, variants in enumerate(words):
+        without, silence = leave(ends)
+        ends = []
+        for variant in variants:
+            no_silence_score = math.log(variant.probability * variant.no_silence_before)
+            entries = [(end, score + no_silence_score) for end, score in without]
+            entries.append((silence, math.log(variant.probability * variant.silence_before)))
+            ends.append((chain(variant.phones, place, entries), variant.silence_after))
+    without, silence = leave(ends)
+    slots.edges += [(end, -1, score + math.log(lang.silence.none_before_end)) for end, score in without]
+    slots.edges.append((silence, -1, math.log(lang.silence.before_end)))
     return slots
 
 
@@ -124,19 +138,11 @@ class Aligner:
         self.gmm = gmm or model.gmm
         self.lang = lang
         self._names = {number: name for name, number in lang.phones.items()}
-        self._silence = lang.phones[lang.optional_silence]
         self._hmm = lru_cache(maxsize=None)(model.hmm)
 
     def compile(self, words: Sequence[str]) -> Graph:
         """Build the graph of a word sequence; words without a pronunciation take the unknown word's."""
-        variants = [
-            [
-                (math.log(probability), tuple(self.lang.phones[name] for name in spelled))
-                for probability, spelled in self.lang.pronunciations(word)
-            ]
-            for word in words
-        ]
-        return self._expand(_slots(variants, self._silence, math.log(self.lang.silence_probability)))
+        return self._expand(_slots([self.lang.pronunciations(word) for word in words], self.lang))
 
     def _expand(self, slots: _Slots) -> Graph:
         """Set the phones in context and replace each by its HMM's states."""
@@ -345,6 +351,22 @@ def viterbi(
     ]
 
 
+def pronunciations_of(alignment: Alignment, words: Sequence[str]) -> list[Spoken]:
+    """The words of an utterance and its end, as spoken; of one without words nothing, for its silence is no choice."""
+    if not words:
+        return []
+    starts = [*(start for _, start, _ in alignment.words), len(alignment.pdf_ids)]
+    ends = [0, *(start + frames for _, start, frames in alignment.words)]
+    names, phone_starts = [name for name, _, _ in alignment.phones], [start for _, start, _ in alignment.phones]
+    phones = [
+        tuple(names[bisect_left(phone_starts, start) : bisect_left(phone_starts, end)])
+        for start, end in zip(starts, ends[1:], strict=False)
+    ]
+    variants = [START, *zip(words, phones, strict=True), END]
+    silences = [end < start for end, start in zip(ends, starts, strict=True)]
+    return [Spoken(*spoken) for spoken in zip(variants, variants[1:], silences, strict=False)]
+
+
 def read_inputs(data: DataDir, feats: Path) -> FeatureSet:
     """The normalised MFCC of a set.
 
@@ -381,10 +403,12 @@ def splice(frames: Tensor, context: int) -> Tensor:
     return frames[places.clamp(0, len(frames) - 1)].flatten(1)
 
 
-def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, out: Path) -> None:
+def align_job(model: HmmModel, labels: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, out: Path) -> None:
     """Align ``data`` and write ``ali.scp`` (pdf-ids), ``phones.ctm``, ``words.ctm`` and ``stats.json`` to ``out``.
 
     With a speaker-adapted model, ``fmllr.scp`` too: each speaker's transform, estimated on a first, unadapted alignment.
+
+    :param labels: the model whose pdf-ids are written; its tree may be another than that of ``model``.
     """
     ids = [key for key in data.utterances if key in features]
     lengths = {key: data.utterances[key].end - data.utterances[key].start for key in ids}
@@ -397,7 +421,7 @@ def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, 
             for key in tqdm(sorted(ids, key=lambda key: lengths[key]), desc=name, mininterval=2):
                 x = gmm_input(features[key], model.projection)
                 speaker = data.utterances[key].speaker
-                x = apply(transforms[speaker], x) if speaker in transforms else x
+                x = apply(transforms[speaker], x) if transforms else x
                 yield key, x, aligner.compile(data.utterances[key].words)
 
         return dict(aligner.align_features(batch()))
@@ -405,10 +429,10 @@ def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, 
     if model.unadapted is not None:
         first = run_pass(model.unadapted, "first pass")
         for speaker, keys in data.speakers.items():
-            if aligned := {key: found for key in keys if (found := first.get(key)) is not None}:
-                x = [gmm_input(features[key], model.projection) for key in aligned]
-                pdfs = [torch.from_numpy(found.pdf_ids).long() for found in aligned.values()]
-                transforms[speaker] = speaker_transform(model, x, pdfs)
+            aligned = {key: found for key in keys if (found := first.get(key)) is not None}
+            x = [gmm_input(features[key], model.projection) for key in aligned]
+            pdfs = [torch.from_numpy(found.pdf_ids).long() for found in aligned.values()]
+            transforms[speaker] = speaker_transform(model, x, pdfs)
         write_archive(out / "fmllr.scp", ((speaker, w.float().numpy()) for speaker, w in transforms.items()))
     aligned_or_not = run_pass(model.gmm, "align")
     done = {key: alignment for key, alignment in aligned_or_not.items() if alignment is not None}
@@ -427,12 +451,13 @@ def align_job(model: HmmModel, lang: Lang, data: DataDir, features: FeatureSet, 
                 rows.append(f"{head} {utterance.start + start * FRAME_SHIFT:.2f} {n * FRAME_SHIFT:.2f} {label}\n")
     frames = sum(len(alignment.pdf_ids) for alignment in done.values())
     stats = {
+        "num_pdfs": labels.num_pdfs,
         "utterances": len(done),
         "failed": failed,
         "frames": frames,
         "log_likelihood": sum(alignment.log_likelihood for alignment in done.values()),
     }
-    write_archive(out / "ali.scp", ((key, done[key].pdf_ids) for key in sorted(done)))
+    write_archive(out / "ali.scp", ((key, done[key].pdf_ids_of(labels)) for key in sorted(done)))
     write_text(out / "phones.ctm", "".join(phones))
     write_text(out / "words.ctm", "".join(words))
     write_text(out / "stats.json", json.dumps(stats) + "\n")
@@ -447,13 +472,11 @@ def join(parts: Sequence[Path], data: DataDir, out: Path) -> None:
         write_text(out / name, "".join((part / name).read_text(encoding="utf-8") for part in parts))
     stats = [json.loads((part / "stats.json").read_text(encoding="utf-8")) for part in parts]
     whole = {key: sum(part[key] for part in stats) for key in ("utterances", "frames", "log_likelihood")}
+    whole["num_pdfs"] = stats[0]["num_pdfs"]
     whole["failed"] = [key for part in stats for key in part["failed"]]
     write_text(out / "stats.json", json.dumps(whole) + "\n")
-    lines = sorted(line for part in parts for line in (part / "ali.scp").read_text().splitlines(keepends=True))
-    write_text(out / "ali.scp", "".join(lines))
-    if any((part / "fmllr.scp").exists() for part in parts):
-        transforms = sorted(line for part in parts for line in (part / "fmllr.scp").read_text().splitlines(keepends=True))
-        write_text(out / "fmllr.scp", "".join(transforms))
+    for name in ("ali.scp", "fmllr.scp"):
+        join_archives([part / name for part in parts], out / name)
     lost = sorted(set(data.utterances) - set(read_archive(out / "ali.scp")))
     check_share(len(lost), len(data.utterances), lost, "have no alignment")
 
@@ -461,6 +484,7 @@ def join(parts: Sequence[Path], data: DataDir, out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--labels", type=Path, help="the model whose pdf-ids are written; else --model")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--feats", type=Path)
     parser.add_argument("--lang", type=Path)
@@ -478,8 +502,9 @@ def main() -> None:
     if any(value is None for value in needed):
         raise RecipeError("--model, --feats, --lang, --job and --jobs are needed to align")
     model, lang = HmmModel.load(arguments.model), Lang.read(arguments.lang)
+    labels = HmmModel.load(arguments.labels) if arguments.labels else model
     share = data.split(arguments.jobs)[arguments.job]
-    align_job(model, lang, share, read_inputs(share, arguments.feats), arguments.out)
+    align_job(model, labels, lang, share, read_inputs(share, arguments.feats), arguments.out)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ set of contexts has the sum of its members' statistics and a likelihood in close
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +17,13 @@ import numpy as np
 
 from local.cli import RecipeError
 
-LEFT, RIGHT = 0, 2  # positions of the context in a window (left, centre, right)
+LEFT, STATE, RIGHT = 0, 1, 2  # what a question is on: a neighbour, by its place in the window, or the HMM state
 NO_PHONE = 0  # beyond the utterance's edge
 
 Context = tuple[tuple[int, ...], int]  # window of phone ids, HMM state
 
 _LOG_2PI = math.log(2 * math.pi)
-_ROUNDING = 1e-6  # to undo the last split costs what it gained: rounding must not decide
+_ROUNDING = 1e-6  # of a gain: where two are equal, rounding must not decide
 
 
 def gaussian_log_likelihood(stats: np.ndarray, variance_floor: float) -> np.ndarray:
@@ -39,32 +40,53 @@ def gaussian_log_likelihood(stats: np.ndarray, variance_floor: float) -> np.ndar
     return -0.5 * stats[..., 0] * (np.log(variance).sum(-1) + dims * (1 + _LOG_2PI))
 
 
+def cheapest_mergers(stats: np.ndarray, variance_floor: float) -> Iterator[tuple[float, int, int]]:
+    """Merge, again and again, the two groups whose merging costs least likelihood, until one is left.
+
+    :param stats: ``(groups, 1 + 2 D)``.
+    :return: of each merger the cost and the two groups' places, ``first < second``; ``first`` then stands for both.
+    """
+    stats, alive = stats.copy(), np.ones(len(stats), dtype=bool)
+    own = gaussian_log_likelihood(stats, variance_floor)
+    cost = np.full((len(stats), len(stats)), np.inf)  # above the diagonal, of those alive
+
+    def update(group: int, others: np.ndarray) -> None:
+        together = gaussian_log_likelihood(stats[group] + stats[others], variance_floor)
+        cost[np.minimum(group, others), np.maximum(group, others)] = own[group] + own[others] - together
+
+    for group in range(len(stats)):
+        update(group, np.arange(group + 1, len(stats)))
+    for _ in range(len(stats) - 1):
+        first, second = (int(place) for place in np.unravel_index(np.argmin(cost), cost.shape))
+        yield float(cost[first, second]), first, second
+        stats[first] += stats[second]
+        own[first] = gaussian_log_likelihood(stats[first], variance_floor)
+        alive[second] = False
+        cost[second], cost[:, second] = np.inf, np.inf
+        others = np.flatnonzero(alive)
+        update(first, others[others != first])
+
+
 def make_questions(by_phone: np.ndarray, phones: Sequence[int], variance_floor: float) -> list[frozenset[int]]:
     """Questions from the data: merge the two phones, then groups, whose merging costs least likelihood.
 
     :param by_phone: statistics of each of ``phones``, ``(phones, 1 + 2 D)``.
     :return: the single phones and every group that merging has made, but for the last, which holds all.
     """
-    groups = {index: frozenset([phone]) for index, phone in enumerate(phones)}
-    stats = {index: by_phone[index] for index in groups}
-    questions = list(groups.values())
-    while len(groups) > 2:
-        keys = sorted(groups)
-        matrix = np.stack([stats[key] for key in keys])
-        own = gaussian_log_likelihood(matrix, variance_floor)
-        together = gaussian_log_likelihood(matrix[:, None] + matrix[None], variance_floor)
-        loss = own[:, None] + own[None] - together
-        loss[np.tril_indices(len(keys))] = np.inf
-        first, second = (keys[int(i)] for i in np.unravel_index(np.argmin(loss), loss.shape))
-        groups[first] |= groups.pop(second)
-        stats[first] = stats[first] + stats.pop(second)
+    groups = [frozenset([phone]) for phone in phones]
+    questions = list(groups)
+    for _, first, second in itertools.islice(cheapest_mergers(by_phone, variance_floor), max(len(phones) - 2, 0)):
+        groups[first] |= groups[second]
         questions.append(groups[first])
     return questions
 
 
 @dataclass
 class Node:
-    """A leaf with a pdf-id, or a question: is the phone at ``position`` one of ``phones``?"""
+    """A leaf with a pdf-id, or a question: is the phone at ``position`` one of ``phones``?
+
+    In a tree that is still growing, questions at ``STATE`` are of HMM states.
+    """
 
     pdf: int = -1
     position: int = -1
@@ -96,7 +118,7 @@ class Node:
 
 @dataclass
 class Tree:
-    """The pdf of every phone in context and HMM state: a root for each (phone, state)."""
+    """The pdf of every phone in context and HMM state: a root for each (phone, state); roots may share pdfs."""
 
     context_width: int  # 1 or 3
     roots: dict[tuple[int, int], Node]
@@ -123,25 +145,12 @@ def monophone_tree(states: Mapping[int, int]) -> Tree:
     return Tree(1, {key: Node(pdf) for pdf, key in enumerate(keys)}, len(keys))
 
 
-@dataclass(order=True)
-class _Split:
-    """The best question for a leaf. Ordered by gain, the greatest first, and then by the leaf's age."""
-
-    negative_gain: float
-    age: int
-    leaf: _Leaf
-    position: int
-    phones: frozenset[int]
-
-
 @dataclass
 class _Leaf:
+    root: tuple[int, int]
     node: Node
-    contexts: list[tuple[int, ...]]
+    answers: np.ndarray  # (contexts, questions) bool
     stats: np.ndarray  # (contexts, 1 + 2 D)
-
-    def __lt__(self, other: _Leaf) -> bool:
-        return False
 
 
 def build_tree(
@@ -155,116 +164,103 @@ def build_tree(
 ) -> Tree:
     """Grow a triphone tree by the greatest gain in likelihood until it has ``max_leaves``.
 
-    A (phone, state) is a root. Afterwards leaves of one root whose merging costs less than the last split gained are
-    merged, as in Kaldi.
+    As in Kaldi's ``build-tree`` with "shared split" roots, a phone's states grow from one root and questions are also
+    asked on the state: is it the first, one of the first two, ...? So a rare phone may have one pdf for all its states.
+    Afterwards leaves of one root are merged while that costs less than the least that a split has gained.
 
     :param stats: statistics ``(1 + 2 D,)`` of each window (left, centre, right) and state that was seen.
     :param states: the number of HMM states of every phone, seen or not.
-    :param unsplit: phones whose roots stay leaves (silence).
+    :param unsplit: phones that have a pdf for each state, whatever the context (silence).
+    :param questions: phones that a neighbour may be one of. Of questions that gain as much as each other, the first wins.
     :param min_count: frames that each side of a split must have.
     :raises RecipeError: where there are more roots than ``max_leaves``.
     """
-    if max_leaves < sum(states.values()):
+    keys = [(phone, state) for phone in sorted(states) for state in range(states[phone])]
+    root_of = {(phone, state): (phone, state if phone in unsplit else 0) for phone, state in keys}
+    roots = {root: Node() for root in root_of.values()}
+    if max_leaves < len(roots):
         raise RecipeError(
-            f"gmm.tri.leaves: the phones have {sum(states.values())} HMM states, each at least a leaf of the tree; "
-            f"found {max_leaves}"
+            f"leaves of the tree: expected at least {len(roots)}, one for each speech phone and each state of the silence "
+            f"phones; found {max_leaves}"
         )
-    dims = len(next(iter(stats.values())))
-    by_root: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+    most = max(states.values())
+    asked = [(LEFT, phones) for phones in questions]
+    asked += [(STATE, frozenset(range(first))) for first in range(1, most)]
+    asked += [(RIGHT, phones) for phones in questions]
+    table = np.zeros((3, max(most, max(states) + 1), len(asked)), dtype=bool)  # what to answer for a value at a position
+    for column, (position, members) in enumerate(asked):
+        table[position, sorted(members), column] = True
+
+    leaves: dict[int, _Leaf] = {}
+    heap: list[tuple[float, int, int]] = []  # negative gain, number of the leaf, the question that gains it
+    numbers = itertools.count()
+
+    def add(leaf: _Leaf) -> None:
+        number = next(numbers)
+        leaves[number] = leaf
+        gain, question = _best_split(leaf, min_count, variance_floor)
+        if gain > 0:
+            heapq.heappush(heap, (-gain, number, question))
+
+    contexts: dict[tuple[int, int], list[Context]] = {root: [] for root in roots}
     for window, state in sorted(stats):
-        by_root.setdefault((window[1], state), []).append(window)
-    size = max(states) + 1
-    masks = np.zeros((len(questions), size), dtype=np.float64)
-    for row, phones in enumerate(questions):
-        masks[row, sorted(phones)] = 1
-    roots: dict[tuple[int, int], Node] = {}
-    heap: list[_Split] = []
-    age = 0
-
-    def consider(leaf: _Leaf) -> None:
-        nonlocal age
-        age += 1
-        best = _best_split(leaf, masks, questions, size, min_count, variance_floor)
-        if best is not None:
-            heapq.heappush(heap, _Split(-best[0], age, leaf, best[1], best[2]))
-
-    for phone in sorted(states):
-        for state in range(states[phone]):
-            contexts = by_root.get((phone, state), [])
-            matrix = np.stack([stats[window, state] for window in contexts]) if contexts else np.zeros((0, dims))
-            roots[phone, state] = Node()
-            if phone not in unsplit:
-                consider(_Leaf(roots[phone, state], contexts, matrix))
-    leaves, last_gain = len(roots), 0.0
-    while heap and leaves < max_leaves:
-        split = heapq.heappop(heap)
-        last_gain = -split.negative_gain
-        leaf = split.leaf
-        leaf.node.position, leaf.node.phones = split.position, split.phones
+        if window[1] not in unsplit:  # without contexts a root stays a leaf
+            contexts[root_of[window[1], state]].append((window, state))
+    dims = len(next(iter(stats.values())))
+    for root, node in roots.items():
+        values = np.array([(left, state, right) for (left, _, right), state in contexts[root]], dtype=int).reshape(-1, 3)
+        matrix = np.array([stats[context] for context in contexts[root]]).reshape(-1, dims)
+        add(_Leaf(root, node, table[range(3), values].any(1), matrix))
+    least_gain = math.inf
+    while heap and len(leaves) < max_leaves:
+        negative_gain, number, question = heapq.heappop(heap)
+        least_gain = min(least_gain, -negative_gain)
+        leaf = leaves.pop(number)
+        yes = leaf.answers[:, question]
+        leaf.node.position, leaf.node.phones = asked[question]
         leaf.node.yes, leaf.node.no = Node(), Node()
-        answers = np.array([window[split.position] in split.phones for window in leaf.contexts])
-        for node, mine in ((leaf.node.yes, answers), (leaf.node.no, ~answers)):
-            contexts = [window for window, here in zip(leaf.contexts, mine, strict=True) if here]
-            consider(_Leaf(node, contexts, leaf.stats[mine]))
-        leaves += 1
-    return _numbered(roots, by_root, stats, last_gain, variance_floor)
+        add(_Leaf(leaf.root, leaf.node.yes, leaf.answers[yes], leaf.stats[yes]))
+        add(_Leaf(leaf.root, leaf.node.no, leaf.answers[~yes], leaf.stats[~yes]))
 
-
-def _best_split(
-    leaf: _Leaf,
-    masks: np.ndarray,
-    questions: Sequence[frozenset[int]],
-    size: int,
-    min_count: float,
-    variance_floor: float,
-) -> tuple[float, int, frozenset[int]] | None:
-    """Gain, position and phones of the question that gains most; ``None`` where none gains anything."""
-    if len(leaf.contexts) < 2:
-        return None
-    total = leaf.stats.sum(0)
-    whole = gaussian_log_likelihood(total, variance_floor)
-    best: tuple[float, int, frozenset[int]] | None = None
-    for position in (LEFT, RIGHT):
-        by_phone = np.zeros((size, leaf.stats.shape[1]))
-        np.add.at(by_phone, [window[position] for window in leaf.contexts], leaf.stats)
-        yes = masks @ by_phone
-        no = total - yes
-        gain = gaussian_log_likelihood(yes, variance_floor) + gaussian_log_likelihood(no, variance_floor) - whole
-        gain[(yes[:, 0] < min_count) | (no[:, 0] < min_count)] = -np.inf
-        question = int(np.argmax(gain))
-        if gain[question] > 0 and (best is None or gain[question] > best[0]):
-            best = float(gain[question]), position, questions[question]
-    return best
-
-
-def _numbered(
-    roots: dict[tuple[int, int], Node],
-    by_root: Mapping[tuple[int, int], list[tuple[int, ...]]],
-    stats: Mapping[Context, np.ndarray],
-    max_loss: float,
-    variance_floor: float,
-) -> Tree:
-    """Merge leaves of a root while that costs less than ``max_loss``, then number the pdfs."""
-    next_pdf = 0
-    for (phone, state), root in sorted(roots.items()):
-        leaves: dict[int, tuple[list[Node], np.ndarray | float]] = {}
-        for window in by_root.get((phone, state), []):
-            leaf = root.find(window)
-            nodes, sums = leaves.get(id(leaf), ([leaf], 0.0))
-            leaves[id(leaf)] = nodes, sums + stats[window, state]
-        groups = list(leaves.values())
-        while len(groups) > 1:
-            matrix = np.stack([sums for _, sums in groups])
-            own = gaussian_log_likelihood(matrix, variance_floor)
-            loss = own[:, None] + own[None] - gaussian_log_likelihood(matrix[:, None] + matrix[None], variance_floor)
-            loss[np.tril_indices(len(groups))] = np.inf
-            first, second = (int(i) for i in np.unravel_index(np.argmin(loss), loss.shape))
-            if loss[first, second] >= max_loss * (1 - _ROUNDING):
-                break
-            nodes, sums = groups.pop(second)
-            groups[first] = groups[first][0] + nodes, groups[first][1] + sums
-        for nodes, _ in groups or [([root], 0.0)]:
+    num_pdfs = 0
+    for root in roots:
+        for nodes in _merged([leaf for leaf in leaves.values() if leaf.root == root], least_gain, variance_floor):
             for node in nodes:
-                node.pdf = next_pdf
-            next_pdf += 1
-    return Tree(3, roots, next_pdf)
+                node.pdf = num_pdfs
+            num_pdfs += 1
+    return Tree(3, {key: _of_state(roots[root_of[key]], key[1]) for key in keys}, num_pdfs)
+
+
+def _best_split(leaf: _Leaf, min_count: float, variance_floor: float) -> tuple[float, int]:
+    """Gain and place of the question that gains most; minus infinity where none may be asked."""
+    total = leaf.stats.sum(0)
+    if len(leaf.stats) < 2 or total[0] < 2 * min_count:
+        return -math.inf, -1
+    yes = leaf.answers.T.astype(np.float64) @ leaf.stats
+    no = total - yes
+    whole = gaussian_log_likelihood(total, variance_floor)
+    gain = gaussian_log_likelihood(yes, variance_floor) + gaussian_log_likelihood(no, variance_floor) - whole
+    gain[(yes[:, 0] < min_count) | (no[:, 0] < min_count)] = -math.inf
+    best = int(np.argmax(gain >= gain.max() * (1 - _ROUNDING)))
+    return float(gain[best]), best
+
+
+def _merged(leaves: Sequence[_Leaf], max_cost: float, variance_floor: float) -> list[list[Node]]:
+    """The leaves, those together whose merging costs less than ``max_cost``."""
+    groups = [[leaf.node] for leaf in leaves]
+    sums = np.stack([leaf.stats.sum(0) for leaf in leaves])
+    for cost, first, second in cheapest_mergers(sums, variance_floor):
+        if cost >= max_cost * (1 - _ROUNDING):
+            break
+        groups[first] += groups[second]
+        groups[second] = []
+    return [group for group in groups if group]
+
+
+def _of_state(node: Node, state: int) -> Node:
+    """The subtree of one HMM state: the questions on the state answered."""
+    if node.yes is None or node.no is None:
+        return node
+    if node.position == STATE:
+        return _of_state(node.yes if state in node.phones else node.no, state)
+    return Node(-1, node.position, node.phones, _of_state(node.yes, state), _of_state(node.no, state))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from local.adaptation import linear
-from local.adaptation.linear import FmllrStats, LdaStats, MlltStats, apply, compose, fmllr, identity_transform, lda, mllt
+from local.adaptation.linear import FmllrStats, LdaStats, MlltStats, apply, fmllr, identity_transform, lda, mllt
 from local.cli import RecipeError
 from local.hmm.gmm import Gmm
 
@@ -133,10 +133,3 @@ def test_fmllr_undoes_a_known_affine_map() -> None:
     inverse = torch.linalg.inv(matrix)
     expected = torch.cat([inverse, (-inverse @ offset)[:, None]], 1).double()
     torch.testing.assert_close(total, expected, atol=0.03, rtol=0)
-
-
-def test_affine_transforms_compose() -> None:
-    rng = torch.Generator().manual_seed(1)
-    one, two = (torch.randn(3, 4, generator=rng).double() for _ in range(2))
-    x = torch.randn(5, 3, generator=rng)
-    torch.testing.assert_close(apply(compose(two, one), x), apply(two, apply(one, x)), rtol=1e-4, atol=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -14,26 +15,33 @@ import numpy as np
 import pytest
 import torch
 
-from local.am.egs import FRAMES, NO_TARGET, FrameStore, paired
+from local.am.egs import FRAMES, NO_TARGET, FrameStore, write_store
+from local.am.inputs import Inputs
 from local.am.model import AcousticModel, AmConf
 from local.am.scorer import NetworkScorer
 from local.cli import RecipeError
-from local.features import add_deltas
+from local.datadir import DataDir, Recording, Utterance
+from local.features import FeatureSet, add_deltas
+from local.files import write_archive
+from tests.hmm.planted import make_language, random_model, small_topology
 
 
-def _store(lengths: list[int], pdfs: int = 5, dims: int = 4, seed: int = 0) -> FrameStore:
+def _store(lengths: list[int], pdfs: int = 5, dims: int = 4, plain: int = 0, ivector: int = 0, seed: int = 0) -> FrameStore:
     rng = np.random.default_rng(seed)
     targets = rng.integers(pdfs, size=sum(lengths)).astype(np.int32)
-    means = np.random.default_rng(9).normal(size=(pdfs, dims))
-    features = (means[targets] + 0.3 * rng.normal(size=(len(targets), dims))).astype(np.float16)
-    return FrameStore(features, targets, np.cumsum([0, *lengths]), pdfs)
+    means = np.random.default_rng(9).normal(size=(pdfs, plain + dims))
+    features = (means[targets] + 0.3 * rng.normal(size=(len(targets), plain + dims))).astype(np.float16)
+    ivectors = rng.normal(size=(2, ivector)).astype(np.float32)
+    sides = np.arange(len(lengths)) % 2
+    return FrameStore(features, plain, targets, np.cumsum([0, *lengths]), ivectors, sides, pdfs, ["fbank"])
 
 
 def _save(store: FrameStore, folder: Path) -> Path:
     folder.mkdir()
-    for name in ("features", "targets", "bounds"):
+    for name in ("features", "targets", "bounds", "ivectors", "sides"):
         np.save(folder / f"{name}.npy", getattr(store, name))
-    (folder / "meta.json").write_text(json.dumps({"num_pdfs": store.num_pdfs}))
+    meta = {name: getattr(store, name) for name in ("num_pdfs", "plain", "kinds")}
+    (folder / "meta.json").write_text(json.dumps(meta))
     return folder
 
 
@@ -56,11 +64,108 @@ def test_deltas_are_those_of_the_whole_utterance() -> None:
     np.testing.assert_allclose(found, np.concatenate(whole), atol=1e-5)
 
 
-def test_frame_counts_must_agree() -> None:
-    with pytest.raises(RecipeError, match="utterance u: 3 frames of features, 4 of alignment"):
-        list(paired({"u": np.zeros((3, 2))}, [("u", np.zeros(4, np.int32))], 5))  # type: ignore[arg-type]
-    with pytest.raises(RecipeError, match="utterance u: pdf-id 7 in the alignment, the model has 5"):
-        list(paired({"u": np.zeros((3, 2))}, [("u", np.full(3, 7, np.int32))], 5))  # type: ignore[arg-type]
+def test_a_frame_is_its_fmllr_features_its_sides_ivector_and_log_mel_with_deltas() -> None:
+    """40 + 100 + 3 x 40: the paper's 260."""
+    store = _store([50, 33], dims=40, plain=40, ivector=100)
+    inputs, targets = store.batch(np.arange(len(store)))
+    assert store.inputs == inputs.shape[2] == 260
+    found = inputs[targets != NO_TARGET].numpy()
+    np.testing.assert_array_equal(found[:, :40], store.features[:, :40].astype(np.float32))
+    np.testing.assert_array_equal(found[:, 40:140], np.repeat(store.ivectors, [50, 33], axis=0))
+    whole = [add_deltas(store.features[a:b, 40:].astype(np.float32)) for a, b in ((0, 50), (50, 83))]
+    np.testing.assert_allclose(found[:, 140:], np.concatenate(whole), atol=1e-5)
+
+
+class Parts:
+    """A set of two utterances on two sides, its features as the stages leave them."""
+
+    def __init__(self, folder: Path) -> None:
+        draw = np.random.default_rng(2)
+        self.frames = {"sw02001-A_000000-000040": 40, "sw02001-B_000000-000030": 30}
+        sides = [key[:9] for key in self.frames]
+        recordings = {
+            side: Recording(side, Path("none.sph"), "AB".index(side[-1]), side[:-2], side[-1], 8000) for side in sides
+        }
+        utterances = {key: Utterance(key, key[:9], key[:9], 0.0, n / 100, ("so",)) for key, n in self.frames.items()}
+        self.data = DataDir(recordings, utterances)
+        self.data.write(folder / "data")
+        for kind, dims in (("mfcc", 13), ("fbank", 40)):
+            write_archive(
+                folder / f"{kind}.scp", ((k, draw.normal(size=(n, dims)).astype("f")) for k, n in self.frames.items())
+            )
+            neutral = np.zeros((2, dims + 1))
+            neutral[0, -1] = neutral[1, :-1] = 1
+            write_archive(folder / f"{kind}_cmvn.scp", ((side, neutral) for side in sides))
+        self.ivectors = {side: draw.normal(size=100).astype("f") for side in sides}
+        self.transforms = {side: draw.normal(size=(39, 40)).astype("f") for side in sides}
+        for name in ("ivectors", "transforms"):
+            write_archive(folder / f"{name}.scp", sorted(getattr(self, name).items()))
+        model = random_model(make_language(small_topology()), 1, seed=1, dims=39)
+        model.save(folder / "model.pt")
+        self.arguments = argparse.Namespace(
+            feats=folder, model=folder / "model.pt", transforms=folder / "transforms.scp", fmllr=None,
+            ivectors=folder / "ivectors.scp",
+        )  # fmt: skip
+        self.pdf_ids = {key: draw.integers(0, 5, n).astype(np.int32) for key, n in self.frames.items()}
+
+
+def test_the_store_and_the_decoder_see_the_same(tmp_path: Path) -> None:
+    parts = Parts(tmp_path)
+    inputs = Inputs.of_arguments(parts.arguments, parts.data)
+    assert inputs.kinds == ["fmllr", "ivector", "fbank"]
+    write_store(inputs, parts.pdf_ids, 5, tmp_path / "egs")
+    store = FrameStore.read(tmp_path / "egs")
+    assert (store.plain, store.inputs, store.num_pdfs, store.kinds) == (39, 259, 5, inputs.kinds)
+    found, targets = store.batch(np.arange(len(store)))
+    whole = np.concatenate([inputs.whole(key) for key in parts.frames])
+    np.testing.assert_allclose(found[targets != NO_TARGET], whole, rtol=1e-3, atol=2e-2)  # the store's are float16
+    np.testing.assert_array_equal(targets[targets != NO_TARGET], np.concatenate(list(parts.pdf_ids.values())))
+    key = next(iter(parts.frames))
+    unadapted = add_deltas(FeatureSet(tmp_path, "mfcc", parts.data.utt2side)[key])
+    w = parts.transforms[key[:9]].astype(float)
+    np.testing.assert_allclose(inputs.whole(key)[:, :39], unadapted @ w[:, :-1].T + w[:, -1], rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(inputs.whole(key)[5, 39:139], parts.ivectors[key[:9]])
+
+
+def test_parts_may_be_left_out_or_come_from_elsewhere(tmp_path: Path) -> None:
+    parts = Parts(tmp_path)
+    given = vars(parts.arguments)
+    of_kaldi = given | {"transforms": None, "fmllr": tmp_path / "kaldi.scp"}
+    plain = Inputs.of_arguments(argparse.Namespace(**given | {"transforms": None, "ivectors": None}), parts.data)
+    assert plain.kinds == ["fbank"]
+    key = next(iter(parts.frames))
+    assert plain.whole(key).shape == (40, 120)
+    features = {key: np.full((n, 40), 2, np.float32) for key, n in parts.frames.items()}
+    write_archive(tmp_path / "kaldi.scp", sorted(features.items()))
+    brought = Inputs.of_arguments(argparse.Namespace(**of_kaldi), parts.data)
+    assert brought.whole(key).shape == (40, 260)
+    assert (brought.whole(key)[:, :40] == 2).all()
+
+
+def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
+    parts = Parts(tmp_path)
+    given, key = vars(parts.arguments), next(iter(parts.frames))
+    of_kaldi = given | {"transforms": None, "fmllr": tmp_path / "kaldi.scp"}
+    inputs = Inputs.of_arguments(parts.arguments, parts.data)
+    with pytest.raises(RecipeError, match=f"utterance {key}: 40 frames of features, 41 of alignment"):
+        write_store(inputs, parts.pdf_ids | {key: np.zeros(41, np.int32)}, 5, tmp_path / "egs")
+    with pytest.raises(RecipeError, match=f"utterance {key}: pdf-id 7 in the alignment, the model has 5"):
+        write_store(inputs, parts.pdf_ids | {key: np.full(40, 7, np.int32)}, 5, tmp_path / "egs")
+    assert not (tmp_path / "egs").exists()
+    features = {key: np.zeros((n - 1, 40), np.float32) for key, n in parts.frames.items()}
+    write_archive(tmp_path / "kaldi.scp", sorted(features.items()))
+    brought = Inputs.of_arguments(argparse.Namespace(**of_kaldi), parts.data)
+    with pytest.raises(RecipeError, match=f"utterance {key}: 40 frames of log-mel, 39 of fMLLR features"):
+        brought.whole(key)
+    write_archive(tmp_path / "kaldi.scp", [("other", features[key])])
+    brought = Inputs.of_arguments(argparse.Namespace(**of_kaldi), parts.data)
+    with pytest.raises(RecipeError, match=f"utterance {key} has log-mel and no fMLLR features"):
+        brought.parts(key)
+    write_archive(tmp_path / "ivectors.scp", [("sw02001-A", parts.ivectors["sw02001-A"])])
+    with pytest.raises(RecipeError, match=r"1 of the expected keys are missing, the first is sw02001-B"):
+        Inputs.of_arguments(parts.arguments, parts.data)
+    with pytest.raises(RecipeError, match="--transforms needs --model"):
+        Inputs.of_arguments(argparse.Namespace(**given | {"model": None}), parts.data)
 
 
 def test_the_papers_model_has_its_size() -> None:
@@ -100,7 +205,9 @@ def test_training_learns_resumes_and_scores(strategy: str, root: Path, tmp_path:
     assert history[-1]["heldout_accuracy"] > 0.8
     telemetry = (tmp_path / strategy / "log" / "learner-1.jsonl").read_text().splitlines()
     assert {"loss", "lr", "staleness", "wait_seconds"} <= set(json.loads(telemetry[0]))
-    scores = NetworkScorer.load(tmp_path / strategy / "final.pt")(heldout.features[:60].astype(np.float32))
+    scorer = NetworkScorer.load(tmp_path / strategy / "final.pt")
+    assert scorer.kinds == ["fbank"]
+    scores = scorer(add_deltas(heldout.features[:60].astype(np.float32)))
     priors = np.bincount(np.load(tmp_path / "egs" / "targets.npy"), minlength=5) + 1
     posteriors = np.exp(scores) * priors / priors.sum()
     np.testing.assert_allclose(posteriors.sum(1), 1, atol=1e-4)

@@ -15,7 +15,7 @@ from local.hmm.gmm import Gmm
 from local.hmm.model import HmmModel
 from local.hmm.topology import Topology, Transition, num_states
 from local.hmm.tree import Node, Tree, monophone_tree
-from local.lexicon import Lang, LexiconConf, make_lang
+from local.lexicon import Lang, LexiconConf, Pronunciation, SilenceProbabilities, make_lang
 
 LEXICON = {
     "ab": [(1.0, ("a", "b"))],
@@ -29,15 +29,18 @@ SILENCE = ("sil", "spn")
 MONO = {
     "iterations": 12,
     "realign": [2, 3, 4, 5, 6, 8],
+    "stops": [],
     "gaussians": 40,
     "grow_until": 8,
     "power": 0.25,
     "min_frames": 10.0,
+    "boost_silence": 1.0,
     "utterances": None,
 }
 TRI = {**MONO, "iterations": 6, "realign": [2, 4], "gaussians": 60, "grow_until": 4, "leaves": 30, "min_count": 10.0}
 LDA = {**TRI, "context": 1, "dims": 5, "mllt": [1, 2, 3]}
 SAT = {**TRI, "fmllr": [1, 2, 3]}
+TREE = {"leaves": 40, "min_count": 10.0}
 
 
 def small_topology() -> Topology:
@@ -48,7 +51,9 @@ def small_topology() -> Topology:
 
 
 def make_language(topology: Topology, silence_probability: float = 0.4) -> Lang:
-    return Lang(PHONES, {"#0": 6}, {}, LEXICON, SILENCE, "sil", silence_probability, "<unk>", topology)
+    lexicon = {word: [Pronunciation(*entry, silence_probability) for entry in entries] for word, entries in LEXICON.items()}
+    silence = SilenceProbabilities(silence_probability, silence_probability)
+    return Lang(PHONES, {"#0": 6}, {}, lexicon, SILENCE, "sil", silence, "<unk>", topology)
 
 
 def random_model(lang: Lang, width: int, seed: int, dims: int = 3) -> HmmModel:
@@ -154,4 +159,5 @@ class PlantedCorpus:
     def arguments(self, out: Path, conf: dict[str, object]) -> list[str]:
         """Of the training's command line."""
         paths = ["--data", self.data, "--feats", self.feats, "--lang", self.lang, "--out", out]
-        return [*map(str, paths), "--conf", json.dumps(conf)]
+        until = ["--until", str(conf["iterations"])] if "iterations" in conf else []
+        return [*map(str, paths), *until, "--conf", json.dumps(conf)]

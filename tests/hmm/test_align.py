@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from local.cli import RecipeError
-from local.hmm.align import Aligner, Alignment, check_share
+from local.hmm.align import Aligner, Alignment, check_share, pronunciations_of
 from local.hmm.model import HmmModel
-from local.lexicon import Lang
-from tests.hmm.planted import LEXICON, PHONES, make_language, random_model, small_topology
+from local.lexicon import END, START, Lang, Pronunciation, SilenceProbabilities
+from tests.hmm.planted import PHONES, make_language, random_model, small_topology
+from tests.lang.ways import probability, ways
 
 SENTENCES = [(), ("c",), ("ab",), ("c", "c"), ("abc",), ("c", "abc"), ("never-heard",)]
 
 
-def phone_sequences(words: Sequence[str], silence_probability: float) -> Iterator[tuple[float, list[str]]]:
-    """Log-probability and phones of every choice of pronunciations and silences."""
-    if not words:
-        yield 0.0, ["sil"]
-        return
-    choices = [LEXICON.get(word, LEXICON["<unk>"]) for word in words]
-    for variants in itertools.product(*choices):
-        for silences in itertools.product((False, True), repeat=len(words) + 1):
-            score = sum(math.log(silence_probability if here else 1 - silence_probability) for here in silences)
-            phones = ["sil"] * silences[0]
-            for (probability, spelled), silent in zip(variants, silences[1:], strict=True):
-                score += math.log(probability)
-                phones += [*spelled, *["sil"] * silent]
-            yield score, phones
-
-
-def best_of_all_paths(model: HmmModel, words: Sequence[str], scores: np.ndarray, silence_probability: float) -> float:
+def best_of_all_paths(model: HmmModel, words: Sequence[str], scores: np.ndarray, lang: Lang) -> float:
     """The score of the best path, found by walking every one."""
 
     def walk(hmms: list[list], at: int, state: int, frame: int) -> float:
@@ -56,18 +42,31 @@ def best_of_all_paths(model: HmmModel, words: Sequence[str], scores: np.ndarray,
         return best
 
     best = -math.inf
-    for score, names in phone_sequences(words, silence_probability):
+    choices = [(1.0, ("sil",))] if not words else ways(words, lang)
+    for probability_of, names in choices:
         ids = [0, *(PHONES[name] for name in names), 0]
         windows = list(zip(ids, ids[1:], ids[2:], strict=False))
         hmms = [model.hmm(window if model.context_width == 3 else window[1:2]) for window in windows]
-        best = max(best, score + walk(hmms, 0, 0, 0))
+        best = max(best, math.log(probability_of) + walk(hmms, 0, 0, 0))
     return best
 
 
-def make(width: int, seed: int) -> tuple[Lang, HmmModel, Aligner]:
+def make(width: int, seed: int, uneven: bool = False) -> tuple[Lang, HmmModel, Aligner]:
     lang = make_language(small_topology())
+    if uneven:
+        lang = with_random_silence(lang, random.Random(seed))
     model = random_model(lang, width, seed)
     return lang, model, Aligner(model, lang)
+
+
+def with_random_silence(lang: Lang, draw: random.Random) -> Lang:
+    """The language with silence probabilities of every pronunciation's own, far from even."""
+
+    def numbers() -> list[float]:
+        return [draw.uniform(0.05, 0.95), draw.uniform(0.1, 5), draw.uniform(0.1, 5)]
+
+    lexicon = {word: [Pronunciation(*entry[:2], *numbers()) for entry in entries] for word, entries in lang.lexicon.items()}
+    return replace(lang, lexicon=lexicon, silence=SilenceProbabilities(0.5, *numbers()))
 
 
 def random_scores(model: HmmModel, frames: int, seed: int) -> np.ndarray:
@@ -80,13 +79,14 @@ def align(aligner: Aligner, words: Sequence[str], scores: np.ndarray) -> Alignme
     return alignment
 
 
+@pytest.mark.parametrize("uneven", [False, True])
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("words", SENTENCES)
-def test_best_path_is_the_best_of_all(width: int, words: tuple[str, ...]) -> None:
+def test_best_path_is_the_best_of_all(width: int, words: tuple[str, ...], uneven: bool) -> None:
     for seed, frames in enumerate((1, 2, 3, 5, 7)):
-        lang, model, aligner = make(width, seed)
+        lang, model, aligner = make(width, seed, uneven)
         scores = random_scores(model, frames, seed)
-        expected = best_of_all_paths(model, words, scores, lang.silence_probability)
+        expected = best_of_all_paths(model, words, scores, lang)
         found = align(aligner, words, scores)
         if expected == -math.inf:
             assert found is None
@@ -97,9 +97,9 @@ def test_best_path_is_the_best_of_all(width: int, words: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_alignment_says_the_path_that_it_scores(width: int) -> None:
-    """Pdfs, transitions, phones and words together give the score back."""
+    """Pdfs, transitions, phones and words together give the score back, and so do the pronunciations read off."""
     for seed in range(6):
-        lang, model, aligner = make(width, seed)
+        lang, model, aligner = make(width, seed, uneven=seed % 2 == 1)
         words = ("c", "abc", "never-heard", "ab")
         scores = random_scores(model, 25, seed)
         found = align(aligner, words, scores)
@@ -107,14 +107,20 @@ def test_alignment_says_the_path_that_it_scores(width: int) -> None:
         names = [name for name, _, _ in found.phones]
         assert [start for _, start, _ in found.phones] == [0, *np.cumsum([n for *_, n in found.phones])[:-1]]
         assert sum(n for *_, n in found.phones) == 25
-        chosen = [score for score, phones in phone_sequences(words, lang.silence_probability) if phones == names]
-        total = max(chosen) + float(scores[np.arange(25), found.pdf_ids].astype(np.float64).sum())
+        chosen = max(math.log(p) for p, phones in ways(words, lang) if phones == tuple(names))
+        spoken = pronunciations_of(found, words)
+        variants = [after.variant for after in spoken]
+        assert [after.before for after in spoken] == [START, *variants[:-1]]
+        assert [word for word, _ in variants] == [*words, "</s>"]
+        entries = [next(e for e in lang.pronunciations(word) if e.phones == phones) for word, phones in variants[:-1]]
+        assert math.log(probability(lang, entries, [after.silence for after in spoken])) == pytest.approx(chosen)
+        total = chosen + float(scores[np.arange(25), found.pdf_ids].astype(np.float64).sum())
         total += float(model.transitions[found.transitions].sum())
         assert found.log_likelihood == pytest.approx(total, abs=1e-6)
         assert [place for place, _, _ in found.words] == [0, 1, 2, 3]
-        spoken = [(start, n) for name, start, n in found.phones if name != "sil"]
-        assert found.words[0][1] == spoken[0][0]
-        assert sum(n for *_, n in found.words) == sum(n for _, n in spoken)
+        speech = [(start, n) for name, start, n in found.phones if name != "sil"]
+        assert found.words[0][1] == speech[0][0]
+        assert sum(n for *_, n in found.words) == sum(n for _, n in speech)
         windows = np.repeat(found.windows, [n for *_, n in found.phones], axis=0).tolist()
         for window, state, pdf in zip(windows, found.hmm_states.tolist(), found.pdf_ids.tolist(), strict=True):
             assert model.tree.pdf(tuple(window) if width == 3 else (window[1],), state) == pdf
@@ -175,6 +181,25 @@ def test_certain_frames_give_known_times() -> None:
     found = align(aligner, ("abc", "c"), scores)
     assert found.phones == [("sil", 0, 4), ("a", 4, 3), ("c", 7, 5), ("b", 12, 2), ("sil", 14, 3)]
     assert found.words == [(0, 4, 8), (1, 12, 2)]
+    abc, c = ("abc", ("a", "c")), ("c", ("b",))
+    assert pronunciations_of(found, ("abc", "c")) == [(START, abc, True), (abc, c, False), (c, END, True)]
+
+
+def test_a_word_that_is_spoken_as_silence_is_no_silence() -> None:
+    """A phone belongs to a word by its place, not its name."""
+    alignment = Alignment(
+        pdf_ids=np.zeros(9, np.int32),
+        phones=[("sil", 0, 2), ("sil", 2, 4), ("a", 6, 1), ("b", 7, 1), ("sil", 8, 1)],
+        words=[(0, 2, 4), (1, 6, 2)],
+        log_likelihood=0.0,
+        transitions=np.zeros(9, int),
+        windows=np.zeros((5, 3), int),
+        hmm_states=np.zeros(9, int),
+    )
+    pause, ab = ("<pause>", ("sil",)), ("ab", ("a", "b"))
+    assert pronunciations_of(alignment, ("<pause>", "ab")) == [(START, pause, True), (pause, ab, False), (ab, END, True)]
+    empty = replace(alignment, words=[], phones=[("sil", 0, 9)])
+    assert pronunciations_of(empty, ()) == []
 
 
 def test_failures_are_named_and_too_many_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:

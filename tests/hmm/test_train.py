@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
+from adpsgd import World
 from local.adaptation import speakers
 from local.adaptation.linear import apply
 from local.cli import RecipeError
@@ -19,8 +23,11 @@ from local.files import read_archive
 from local.hmm import align, train
 from local.hmm.model import HmmModel
 from local.hmm.train import Trainer
-from local.lexicon import Lang
-from tests.hmm.planted import LDA, MONO, SAT, TRI, PlantedCorpus, random_model
+from local.lexicon import Lang, read_pronunciations
+from local.team import Team
+from tests.hmm.planted import LDA, MONO, SAT, TREE, TRI, PlantedCorpus, random_model
+
+ALONE = Team(World(0, 1, dist.HashStore(), torch.device("cpu")))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,7 +45,7 @@ def trained(corpus: PlantedCorpus, tmp_path_factory: pytest.TempPathFactory) -> 
     """The folder of the stages ``mono`` and ``tri``."""
     out = tmp_path_factory.mktemp("align")
     train.main(["mono", *corpus.arguments(out / "mono", MONO)])
-    train.main(["tri", "--model", str(out / "mono" / "model.pt"), *corpus.arguments(out / "tri", TRI)])
+    train.main(["tri", "--before", str(out / "mono"), *corpus.arguments(out / "tri", TRI)])
     return out
 
 
@@ -146,14 +153,14 @@ def test_jobs_align_as_one(corpus: PlantedCorpus, trained: Path, tmp_path: Path,
 
 
 def test_the_shortest_utterances_are_the_subset(corpus: PlantedCorpus) -> None:
-    trainer = Trainer(Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats, 10)
+    trainer = Trainer(ALONE, Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats, 10)
     longest = max(corpus.frames[key] for key in trainer.words)
     assert len(trainer.words) == 10
     assert all(corpus.frames[key] >= longest for key in set(corpus.words) - set(trainer.words))
 
 
 def test_an_equal_alignment_gives_every_state_its_share(corpus: PlantedCorpus) -> None:
-    trainer = Trainer(Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats, None)
+    trainer = Trainer(ALONE, Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats)
     model = random_model(trainer.lang, 1, seed=0, dims=5)
     names = {model.tree.pdf((phone,), 0): name for name, phone in model.phones.items()}
     paths = {}
@@ -172,7 +179,7 @@ def test_an_equal_alignment_gives_every_state_its_share(corpus: PlantedCorpus) -
 
 def test_contexts_statistics_are_sums_over_their_frames(corpus: PlantedCorpus, trained: Path) -> None:
     lang = Lang.read(corpus.lang)
-    trainer = Trainer(lang, DataDir.read(corpus.data), corpus.feats, 12)
+    trainer = Trainer(ALONE, lang, DataDir.read(corpus.data), corpus.feats, 12)
     model = HmmModel.load(trained / "mono" / "model.pt")
     aligner = align.Aligner(model, lang)
     alignments = trainer.align(model, {key: aligner.compile(words) for key, words in trainer.words.items()})
@@ -219,7 +226,7 @@ def test_utterances_too_short_for_their_words(
     [
         ("mono", {**MONO, "realign": [1, 2]}, "realign from iteration 2"),
         ("mono", {**MONO, "iterationz": 3}, "did you mean 'iterations'"),
-        ("tri", TRI, "--model is needed"),
+        ("tri", TRI, "--before is needed"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(corpus: PlantedCorpus, tmp_path: Path, stage: str, conf: dict, message: str) -> None:
@@ -229,9 +236,8 @@ def test_what_cannot_be_trained_is_refused(corpus: PlantedCorpus, tmp_path: Path
 
 
 def test_fewer_leaves_than_states_are_refused(corpus: PlantedCorpus, trained: Path, tmp_path: Path) -> None:
-    model = str(trained / "mono" / "model.pt")
     with pytest.raises(RecipeError, match="leaves"):
-        train.main(["tri", "--model", model, *corpus.arguments(tmp_path / "out", {**TRI, "leaves": 5})])
+        train.main(["tri", "--before", str(trained / "mono"), *corpus.arguments(tmp_path / "out", {**TRI, "leaves": 5})])
 
 
 def test_alignment_without_its_inputs_is_refused(corpus: PlantedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +261,7 @@ def test_speakers_that_an_affine_map_sets_apart_come_together(tmp_path: Path, mo
     stages = [("mono", MONO), ("tri", TRI), ("lda", LDA), ("sat", SAT)]
     for number, (stage, conf) in enumerate(stages):
         corpus.write_features(plain if stage in ("mono", "tri") else moved)  # the flat start is not what is tried here
-        before = ["--model", str(tmp_path / stages[number - 1][0] / "model.pt")] if number else []
+        before = ["--before", str(tmp_path / stages[number - 1][0])] if number else []
         train.main([stage, *before, *corpus.arguments(tmp_path / stage, conf)])
     gains = [line.get("transform_gain_per_frame") for line in read_log(tmp_path / "lda" / "log.jsonl")]
     assert all(gain > 0 for gain in gains[:3])
@@ -286,3 +292,66 @@ def test_speakers_that_an_affine_map_sets_apart_come_together(tmp_path: Path, mo
     assert spread(adapted=True) < 0.25 * spread(adapted=False)
     with pytest.raises(RecipeError, match="not adapted to speakers"):
         speakers.speaker_transform(HmmModel.load(tmp_path / "lda" / "model.pt"), [], [])
+    check_network_tree(corpus, tmp_path, monkeypatch)
+
+
+def check_network_tree(corpus: PlantedCorpus, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree grown on the adapted stage's alignments gives the same phones other pdf-ids, one for each of its contexts."""
+    train.main(["tree", "--before", str(folder / "sat"), *corpus.arguments(folder / "tree", TREE)])
+    labels, model = (HmmModel.load(folder / name / "model.pt") for name in ("tree", "sat"))
+    assert model.num_pdfs < labels.num_pdfs <= TREE["leaves"]
+    where = ("--data", corpus.data, "--feats", corpus.feats, "--lang", corpus.lang, "--job", 0, "--jobs", 1)
+    names = ("--model", folder / "sat" / "model.pt", "--labels", folder / "tree" / "model.pt")
+    align_main(monkeypatch, *where, *names, "--out", folder / "labelled")
+    phones = [sorted((folder / name / "phones.ctm").read_text().splitlines()) for name in ("labelled", "ali")]
+    assert phones[0] == phones[1]
+    own, other = (read_archive(folder / name / "ali.scp") for name in ("ali", "labelled"))
+    assert json.loads((folder / "labelled" / "stats.json").read_text())["num_pdfs"] == labels.num_pdfs
+    seen = np.concatenate([other[key] for key in own])
+    assert len(np.unique(seen)) > len(np.unique(np.concatenate([own[key] for key in own])))
+
+
+def test_processes_and_stops_change_nothing_but_rounding(
+    corpus: PlantedCorpus, trained: Path, tmp_path: Path, root: Path
+) -> None:
+    """Two processes, each stage in two jobs, against one process and one job that realigns at the same iterations."""
+    stop = 4
+    stages = {"lda": {**LDA, "realign": [2, 4, stop + 1]}, "sat": {**SAT, "realign": [2, 4, stop + 1]}}
+    before = {name: ["--before", str(trained / "tri")] for name in ("one", "two")}
+    for stage, conf in stages.items():
+        half = tmp_path / "half" / stage
+        one, two = (tmp_path / name / stage for name in ("one", "two"))
+        train.main([stage, *before["one"], *corpus.arguments(one, conf)])
+        together(root, 2, stage, *before["two"], *corpus.arguments(half, conf), "--until", str(stop))
+        together(root, 2, stage, "--state", str(half), *corpus.arguments(two, {**conf, "stops": [stop]}))
+        before = {"one": ["--before", str(one)], "two": ["--before", str(two)]}
+        logs = [read_log(folder / "log.jsonl") for folder in (two, one)]
+        found, expected = ([line["log_likelihood_per_frame"] for line in log] for log in logs)
+        np.testing.assert_allclose(found, expected, rtol=1e-3)
+        assert [line["frames"] for line in logs[0]] == [line["frames"] for line in logs[1]]
+        counts = [json.loads((folder / "alignment.json").read_text()) for folder in (one, two)]
+        frames = sum(frames * count for durations in counts[1]["durations"].values() for frames, count in durations)
+        assert counts[0]["frames"] == counts[1]["frames"] == frames
+    spoken = read_pronunciations(tmp_path / "two" / "sat" / "pronunciations.txt")
+    words = [word for words in corpus.words.values() for word, *_ in words]
+    assert sum(count for s, count in spoken.items() if s.variant[0] == "abc") == words.count("abc")
+
+
+def together(root: Path, processes: int, *arguments: str) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [*command, "-m", "local.hmm.train", *arguments], cwd=root, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_boosting_silence_gives_it_more_frames(corpus: PlantedCorpus, trained: Path) -> None:
+    trainer = Trainer(ALONE, Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats)
+    model = HmmModel.load(trained / "tri" / "model.pt")
+    graphs = trainer.compile(model)
+    silence = []
+    for boost in (1e-4, 1.0, 1e4):
+        alignments = trainer.align(model, graphs, boost)
+        silence.append(sum(n for a in alignments.values() for phone, _, n in a.phones if phone == "sil"))
+    assert silence[0] < silence[1] < silence[2]

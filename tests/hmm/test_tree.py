@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from local.cli import RecipeError
 from local.hmm.tree import (
@@ -15,14 +19,16 @@ from local.hmm.tree import (
     Context,
     Tree,
     build_tree,
+    cheapest_mergers,
     gaussian_log_likelihood,
     make_questions,
     monophone_tree,
 )
 
 FLOOR = 1e-3
-STATES = {1: 2, 2: 1, 3: 1, 4: 1}  # HMM states of each phone
+STATES = {1: 2, 2: 1, 3: 2, 4: 3}  # HMM states of each phone
 SILENCE = frozenset({1})
+ROOTS = 2 + 3  # a root for each state of silence, for each speech phone
 QUESTIONS = [frozenset({1}), frozenset({2}), frozenset({3}), frozenset({2, 3}), frozenset({1, 4}), frozenset({NO_PHONE})]
 
 
@@ -50,45 +56,63 @@ def make_frames(seed: int) -> dict[Context, np.ndarray]:
     return frames
 
 
+def root_of(context: Context) -> tuple[int, int]:
+    (_, phone, _), state = context
+    return phone, state if phone in SILENCE else 0
+
+
+def asked() -> list[tuple[str, frozenset[int]]]:
+    """What is asked about, and which answers are yes."""
+    return [*(("left", q) for q in QUESTIONS), ("state", {0}), ("state", {0, 1}), *(("right", q) for q in QUESTIONS)]
+
+
+def answer(context: Context, question: tuple[str, frozenset[int]]) -> bool:
+    (left, _, right), state = context
+    return {"left": left, "state": state, "right": right}[question[0]] in question[1]
+
+
 def brute_force(frames: dict[Context, np.ndarray], leaves: int, min_count: int) -> set[frozenset[Context]]:
-    """Which contexts share a leaf: every leaf, side and question tried anew at every step, from the frames."""
+    """Which contexts share a leaf: every leaf and question tried anew at every step, from the frames."""
 
     def together(contexts: list[Context]) -> np.ndarray:
         return np.concatenate([frames[context] for context in contexts])
 
-    groups = {
-        (phone, state): [[c for c in sorted(frames) if c[0][1] == phone and c[1] == state]]
-        for phone in STATES
-        for state in range(STATES[phone])
-    }
-    last = 0.0
-    while sum(map(len, groups.values())) < leaves:
+    @functools.cache
+    def likelihood(*contexts: Context) -> float:
+        return fit(together(list(contexts)))
+
+    def cost(one: list[Context], other: list[Context]) -> float:
+        return likelihood(*one) + likelihood(*other) - likelihood(*sorted(one + other))
+
+    groups: dict[tuple[int, int], list[list[Context]]] = {}
+    for root, contexts in itertools.groupby(sorted(frames, key=lambda context: (root_of(context), context)), root_of):
+        groups[root] = [list(contexts)]
+    least = math.inf
+    while sum(map(len, groups.values())) + ROOTS - len(groups) < leaves:  # a root without frames is a leaf
         best = (0.0, None)
         for root, parts in groups.items():
             for part in parts if root[0] not in SILENCE else []:
-                for side, question in itertools.product((0, 2), QUESTIONS):
-                    yes = [c for c in part if c[0][side] in question]
-                    no = [c for c in part if c[0][side] not in question]
+                for question in asked():
+                    yes = [c for c in part if answer(c, question)]
+                    no = [c for c in part if not answer(c, question)]
                     if not yes or not no or min(len(together(yes)), len(together(no))) < min_count:
                         continue
-                    gain = fit(together(yes)) + fit(together(no)) - fit(together(part))
+                    gain = cost(yes, no)
                     if gain > best[0] + 1e-9:
                         best = (gain, (root, part, yes, no))
         if best[1] is None:
             break
-        last, (root, part, yes, no) = best
+        gain, (root, part, yes, no) = best
+        least = min(least, gain)
         groups[root].remove(part)
         groups[root] += [yes, no]
-    for parts in groups.values():  # leaves of a root that cost less to merge than the last split gained
+    for parts in groups.values():  # leaves of a root that cost less to merge than any split gained
         while len(parts) > 1:
-            cost, one, other = min(
-                (fit(together(a)) + fit(together(b)) - fit(together(a + b)), i, j)
-                for (i, a), (j, b) in itertools.combinations(enumerate(parts), 2)
-            )
-            if cost >= last * (1 - 1e-6):  # the last split itself stands
+            cheapest, one, other = min((cost(a, b), i, j) for (i, a), (j, b) in itertools.combinations(enumerate(parts), 2))
+            if cheapest >= least * (1 - 1e-6):  # that split itself stands
                 break
-            parts[one] = parts[one] + parts.pop(other)
-    return {frozenset(part) for parts in groups.values() for part in parts if part}
+            parts[one] = sorted(parts[one] + parts.pop(other))
+    return {frozenset(part) for parts in groups.values() for part in parts}
 
 
 def grow(frames: dict[Context, np.ndarray], leaves: int, min_count: int) -> Tree:
@@ -113,12 +137,44 @@ def test_tree_is_the_one_of_brute_force(seed: int, leaves: int, min_count: int) 
     assert {frozenset(contexts) for contexts in shared.values()} == brute_force(frames, leaves, min_count)
 
 
-def test_every_window_has_a_pdf_and_every_pdf_a_number() -> None:
-    tree = grow(make_frames(0), 12, 1)
+@st.composite
+def statistics(draw: st.DrawFn) -> dict[Context, np.ndarray]:
+    """Statistics of some contexts: frames of variance 1 around means on a coarse grid, so that ties happen."""
+    phone, neighbour = st.sampled_from(sorted(STATES)), st.integers(0, 4)
+    window = st.tuples(neighbour, phone, neighbour)
+    context = window.flatmap(lambda w: st.tuples(st.just(w), st.integers(0, STATES[w[1]] - 1)))
+    frames = st.tuples(st.integers(1, 30), st.integers(-2, 2), st.integers(-2, 2))
+    drawn = draw(st.dictionaries(context, frames, min_size=1, max_size=40))
+    return {key: count * np.array([1, a, b, 1 + a * a, 1 + b * b], dtype=float) for key, (count, a, b) in drawn.items()}
+
+
+@settings(max_examples=50, deadline=None)
+@given(statistics(), st.integers(ROOTS, 40), st.integers(1, 40))
+def test_whatever_was_seen(stats: dict[Context, np.ndarray], leaves: int, min_count: int) -> None:
+    tree = build_tree(stats, STATES, SILENCE, QUESTIONS, leaves, min_count, FLOOR)
     windows = [(left, phone, right) for phone in STATES for left in range(5) for right in range(5)]
-    found = {tree.pdf(window, state) for window in windows for state in range(STATES[window[1]])}
-    assert found == set(range(tree.num_pdfs))
-    assert tree.num_pdfs <= 12
+    pdfs = {(window, state): tree.pdf(window, state) for window in windows for state in range(STATES[window[1]])}
+    assert set(pdfs.values()) == set(range(tree.num_pdfs))
+    assert ROOTS <= tree.num_pdfs <= leaves
+    root = {pdf: root_of(context) for context, pdf in pdfs.items()}
+    assert all(root[pdf] == root_of(context) for context, pdf in pdfs.items())
+    assert all(tree.pdf(window, state) == pdfs[(0, window[1], 0), state] for window, state in pdfs if window[1] in SILENCE)
+
+    def pool(key: Callable[[Context], Hashable]) -> dict[Hashable, np.ndarray]:
+        sums: dict[Hashable, np.ndarray] = {}
+        for context, values in stats.items():
+            sums[key(context)] = sums.get(key(context), 0) + values
+        return sums
+
+    by_pdf = pool(pdfs.__getitem__)
+    split = [pdf for pdf in by_pdf if list(root.values()).count(root[pdf]) > 1]
+    assert all(by_pdf[pdf][0] >= min_count for pdf in split)
+    of_roots, of_tree, of_contexts = (
+        sum(gaussian_log_likelihood(values, FLOOR) for values in sums.values())
+        for sums in (pool(root_of), by_pdf, pool(lambda context: context))
+    )
+    assert of_roots - 1e-6 <= of_tree <= of_contexts + 1e-6
+    assert Tree.from_list(tree.to_list()) == tree
 
 
 def test_an_unseen_window_goes_by_the_questions() -> None:
@@ -127,25 +183,55 @@ def test_an_unseen_window_goes_by_the_questions() -> None:
     generator = np.random.default_rng(0)
     for left, mean in ((1, 0.0), (2, 9.0), (3, 9.0), (4, 0.0)):
         frames[(left, 3, 1), 0] = mean + generator.normal(0, 1, (50, 2))
-    tree = grow(frames, sum(STATES.values()) + 1, 5)
+    tree = grow(frames, ROOTS + 1, 5)
     assert tree.pdf((2, 3, 4), 0) == tree.pdf((3, 3, 1), 0)
     assert tree.pdf((4, 3, 4), 0) == tree.pdf((1, 3, 1), 0) != tree.pdf((2, 3, 4), 0)
 
 
-def test_silence_is_the_same_in_every_context() -> None:
+def test_of_questions_that_gain_the_same_the_first_is_taken() -> None:
+    """2 and 4 to the left are told apart by {2}, {2, 3} and {1, 4}: the first lets 3 go with 4."""
+    generator = np.random.default_rng(0)
+    frames = {((left, 2, 1), 0): left + generator.normal(0, 0.1, (50, 2)) for left in (2, 4)}
+    tree = grow(frames, ROOTS + 1, 5)
+    assert tree.pdf((3, 2, 1), 0) == tree.pdf((4, 2, 1), 0) != tree.pdf((2, 2, 1), 0)
+
+
+def test_states_share_a_pdf_where_only_the_neighbour_matters() -> None:
+    generator = np.random.default_rng(0)
+    frames = {((left, 4, 1), state): left + generator.normal(0, 1, (50, 2)) for left in (1, 3) for state in range(3)}
+    tree = grow(frames, ROOTS + 1, 5)
+    pdfs = [{tree.pdf((left, 4, 1), state) for state in range(3)} for left in (1, 3)]
+    assert len(pdfs[0]) == len(pdfs[1]) == 1
+    assert pdfs[0] != pdfs[1]
+
+
+def test_states_are_told_apart_where_they_differ() -> None:
+    generator = np.random.default_rng(0)
+    frames = {((left, 4, 1), state): 3 * state + generator.normal(0, 1, (50, 2)) for left in (1, 3) for state in range(3)}
+    tree = grow(frames, ROOTS + 2, 5)
+    assert [tree.pdf((1, 4, 1), state) for state in range(3)] == [tree.pdf((3, 4, 1), state) for state in range(3)]
+    assert len({tree.pdf((1, 4, 1), state) for state in range(3)}) == 3
+
+
+def test_silence_has_a_pdf_a_state_in_every_context() -> None:
     tree = grow(make_frames(1), 100, 1)
-    assert len({tree.pdf((left, 1, right), 1) for left in range(5) for right in range(5)}) == 1
+    pdfs = [{tree.pdf((left, 1, right), state) for left in range(5) for right in range(5)} for state in range(2)]
+    assert len(pdfs[0]) == len(pdfs[1]) == 1
+    assert pdfs[0] != pdfs[1]
 
 
-def test_phones_never_seen_have_pdfs_of_their_own() -> None:
+def test_a_phone_never_seen_has_a_pdf_of_its_own() -> None:
     frames = {context: rows for context, rows in make_frames(2).items() if context[0][1] != 4}
     tree = grow(frames, 20, 1)
-    assert tree.pdf((1, 4, 1), 0) not in {tree.pdf(*context) for context in frames}
+    pdfs = {tree.pdf((1, 4, 1), state) for state in range(3)}
+    assert len(pdfs) == 1
+    assert pdfs.isdisjoint(tree.pdf(*context) for context in frames)
 
 
-def test_fewer_leaves_than_states_are_refused() -> None:
-    with pytest.raises(RecipeError, match="5 HMM states"):
-        grow(make_frames(0), 4, 1)
+def test_fewer_leaves_than_roots_are_refused() -> None:
+    assert grow(make_frames(0), ROOTS, 1).num_pdfs == ROOTS
+    with pytest.raises(RecipeError, match=r"at least 5.*found 4"):
+        grow(make_frames(0), ROOTS - 1, 1)
 
 
 def test_saved_as_lists_and_read_again() -> None:
@@ -155,8 +241,25 @@ def test_saved_as_lists_and_read_again() -> None:
 
 def test_monophones_have_a_pdf_a_state() -> None:
     tree = monophone_tree(STATES)
-    assert (tree.context_width, tree.num_pdfs) == (1, 5)
-    assert {tree.pdf((phone,), state) for phone in STATES for state in range(STATES[phone])} == set(range(5))
+    assert (tree.context_width, tree.num_pdfs) == (1, 8)
+    assert {tree.pdf((phone,), state) for phone in STATES for state in range(STATES[phone])} == set(range(8))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 9, 16])
+def test_mergers_are_the_cheapest_of_brute_force(groups: int) -> None:
+    generator = np.random.default_rng(groups)
+    frames = [generator.normal(generator.normal(0, 2, 2), 1, (generator.integers(5, 40), 2)) for _ in range(groups)]
+    stats = np.stack([sums(rows) for rows in frames])
+    left = dict(enumerate(frames))
+    for found in cheapest_mergers(stats, FLOOR):
+        cost, first, second = min(
+            (fit(left[a]) + fit(left[b]) - fit(np.concatenate([left[a], left[b]])), a, b)
+            for a, b in itertools.combinations(left, 2)
+        )
+        assert found == (pytest.approx(cost, rel=1e-6), first, second)
+        left[first] = np.concatenate([left[first], left.pop(second)])
+    assert list(left) == [0]
+    np.testing.assert_array_equal(stats, [sums(rows) for rows in frames])  # the caller's own stay as they are
 
 
 @pytest.mark.parametrize("seed", range(3))

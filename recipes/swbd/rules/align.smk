@@ -1,51 +1,73 @@
-# GMM-HMM stages, and the alignments the network is trained on.
+# GMM-HMM stages, the network's tree, and the alignments and transforms the network is trained on.
 
 
-rule mono:
+rule gmm_iterations:
     input:
         data=f"{EXP}/data/train",
-        lang=f"{EXP}/lang",
+        lang=lambda wildcards: lang_of(wildcards.stage),
         feats=f"{EXP}/feats/train/mfcc_cmvn.scp",
+        before=lambda wildcards: f"{folder}/model.pt" if (folder := folder_before(wildcards)) else [],
     output:
-        model=f"{EXP}/align/mono/model.pt",
-        curve=f"{EXP}/align/mono/log.jsonl",
+        multiext(f"{EXP}/align/{{stage}}/{{until}}/", "model.pt", "log.jsonl", "alignment.json", "pronunciations.txt"),
     log:
-        f"{EXP}/log/align/mono.log",
+        f"{EXP}/log/align/{{stage}}.{{until}}.log",
     benchmark:
-        f"{EXP}/benchmarks/align-mono.tsv"
+        f"{EXP}/benchmarks/align-{{stage}}.{{until}}.tsv"
     conda:
         "../environment.yaml"
+    threads: config["jobs"]["gmm"]
     params:
-        conf=recipe.as_json(config["gmm"]["mono"]),
+        kind=lambda wildcards: STAGES[wildcards.stage],
+        conf=lambda wildcards: recipe.as_json(config["gmm"][wildcards.stage]),
+        start=start_of,
+        processes=config["jobs"]["gmm"],
         feats=subpath(input.feats, parent=True),
-        out=subpath(output.model, parent=True),
+        out=subpath(output[0], parent=True),
     shell:
-        "python -m local.hmm.train mono --data {input.data} --feats {params.feats} --lang {input.lang} "
+        "torchrun --standalone --nproc-per-node {params.processes} -m local.hmm.train {params.kind} {params.start} "
+        "--until {wildcards.until} --data {input.data} --feats {params.feats} --lang {input.lang} "
         "--conf {params.conf:q} --out {params.out} 2> {log}"
 
 
-rule tri:
+rule gmm_page:
+    input:
+        lambda wildcards: multiext(f"{finished(wildcards.stage)}/", "model.pt", "log.jsonl", "alignment.json"),
+    output:
+        f"{EXP}/align/{{stage}}/page.html",
+    log:
+        f"{EXP}/log/align/{{stage}}.page.log",
+    conda:
+        "../environment.yaml"
+    params:
+        folder=subpath(input[0], parent=True),
+    shell:
+        "python -m local.hmm.page --folder {params.folder} --out {output} 2> {log}"
+
+
+rule network_tree:
     input:
         data=f"{EXP}/data/train",
         lang=f"{EXP}/lang",
         feats=f"{EXP}/feats/train/mfcc_cmvn.scp",
-        before=f"{EXP}/align/mono/model.pt",
+        before=f"{finished('tri4')}/model.pt",
     output:
-        model=f"{EXP}/align/tri/model.pt",
-        curve=f"{EXP}/align/tri/log.jsonl",
+        multiext(f"{EXP}/align/network/", "model.pt", "alignment.json"),
     log:
-        f"{EXP}/log/align/tri.log",
+        f"{EXP}/log/align/network.log",
     benchmark:
-        f"{EXP}/benchmarks/align-tri.tsv"
+        f"{EXP}/benchmarks/align-network.tsv"
     conda:
         "../environment.yaml"
+    threads: config["jobs"]["gmm"]
     params:
-        conf=recipe.as_json(config["gmm"]["tri"]),
+        conf=recipe.as_json(config["gmm"]["network"]),
+        before=subpath(input.before, parent=True),
+        processes=config["jobs"]["gmm"],
         feats=subpath(input.feats, parent=True),
-        out=subpath(output.model, parent=True),
+        out=subpath(output[0], parent=True),
     shell:
-        "python -m local.hmm.train tri --model {input.before} --data {input.data} --feats {params.feats} "
-        "--lang {input.lang} --conf {params.conf:q} --out {params.out} 2> {log}"
+        "torchrun --standalone --nproc-per-node {params.processes} -m local.hmm.train tree --before {params.before} "
+        "--data {input.data} --feats {params.feats} --lang {input.lang} --conf {params.conf:q} --out {params.out} 2> {log}"
 
 
 rule alignment_of_job:
@@ -53,9 +75,10 @@ rule alignment_of_job:
         data=f"{EXP}/data/{{set}}",
         lang=f"{EXP}/lang",
         feats=f"{EXP}/feats/{{set}}/mfcc_cmvn.scp",
-        model=f"{EXP}/align/tri/model.pt",
+        model=f"{finished('tri4')}/model.pt",
+        labels=f"{EXP}/align/network/model.pt",
     output:
-        multiext(f"{EXP}/align/tri/{{set}}/{{job}}/", "ali.scp", "ali.ark", "phones.ctm", "words.ctm", "stats.json"),
+        multiext(f"{EXP}/align/network/{{set}}/{{job}}/", "ali.scp", "fmllr.scp", "phones.ctm", "words.ctm", "stats.json"),
     log:
         f"{EXP}/log/align/{{set}}.{{job}}.log",
     benchmark:
@@ -67,16 +90,16 @@ rule alignment_of_job:
         feats=subpath(input.feats, parent=True),
         out=subpath(output[0], parent=True),
     shell:
-        "python -m local.hmm.align --model {input.model} --data {input.data} --feats {params.feats} "
+        "python -m local.hmm.align --model {input.model} --labels {input.labels} --data {input.data} --feats {params.feats} "
         "--lang {input.lang} --job {wildcards.job} --jobs {params.jobs} --out {params.out} 2> {log}"
 
 
 rule alignment:
     input:
         data=f"{EXP}/data/{{set}}",
-        parts=expand(f"{EXP}/align/tri/{{{{set}}}}/{{job}}/ali.scp", job=range(config["jobs"]["align"])),
+        parts=expand(f"{EXP}/align/network/{{{{set}}}}/{{job}}/ali.scp", job=range(config["jobs"]["align"])),
     output:
-        multiext(f"{EXP}/align/tri/{{set}}/", "ali.scp", "phones.ctm", "words.ctm", "stats.json"),
+        multiext(f"{EXP}/align/network/{{set}}/", "ali.scp", "fmllr.scp", "phones.ctm", "words.ctm", "stats.json"),
     log:
         f"{EXP}/log/align/{{set}}.log",
     conda:
@@ -88,6 +111,41 @@ rule alignment:
         "python -m local.hmm.align --join {params.parts} --data {input.data} --out {params.out} 2> {log}"
 
 
+if KALDI["alignments"]:
+
+    rule kaldi_alignment:
+        input:
+            data=f"{EXP}/data/{{set}}",
+            folder=KALDI["alignments"],
+        output:
+            multiext(f"{EXP}/kaldi/{{set}}/", "ali.scp", "ali.ark", "stats.json"),
+        log:
+            f"{EXP}/log/kaldi/{{set}}.alignment.log",
+        conda:
+            "../environment.yaml"
+        params:
+            out=subpath(output[0], parent=True),
+        shell:
+            "python -m local.kaldi alignment --data {input.data} --folder {input.folder:q} --out {params.out} 2> {log}"
+
+
+if KALDI["fmllr"]:
+
+    rule kaldi_fmllr:
+        input:
+            data=f"{EXP}/data/{{set}}",
+            folders=KALDI["fmllr"],
+        output:
+            f"{EXP}/kaldi/{{set}}/feats.scp",
+        log:
+            f"{EXP}/log/kaldi/{{set}}.fmllr.log",
+        conda:
+            "../environment.yaml"
+        shell:
+            "python -m local.kaldi features --data {input.data} --folders {input.folders:q} --out {output} 2> {log}"
+
+
 rule align:
     input:
-        expand(f"{EXP}/align/tri/{{set}}/ali.scp", set=TRAINED),
+        expand(f"{EXP}/align/network/{{set}}/ali.scp", set=TRAINED),
+        expand(f"{EXP}/align/{{stage}}/page.html", stage=STAGES),

@@ -3,16 +3,16 @@
 
 rule decoding_graph:
     input:
-        lang=f"{EXP}/lang",
+        lang=lambda wildcards: lang_of(wildcards.graph),
         grammar=f"{EXP}/lm/G.fst",
-        model=f"{EXP}/align/tri/model.pt",
+        model=lambda wildcards: model_of(wildcards.graph),
     output:
-        graph=f"{EXP}/graph/tri/HCLG.fst",
-        stats=f"{EXP}/graph/tri/HCLG.json",
+        graph=f"{EXP}/graph/{{graph}}/HCLG.fst",
+        stats=f"{EXP}/graph/{{graph}}/HCLG.json",
     log:
-        f"{EXP}/log/graph/tri.log",
+        f"{EXP}/log/graph/{{graph}}.log",
     benchmark:
-        f"{EXP}/benchmarks/graph-tri.tsv"
+        f"{EXP}/benchmarks/graph-{{graph}}.tsv"
     conda:
         "../environment.yaml"
     params:
@@ -24,12 +24,15 @@ rule decoding_graph:
 
 rule search_of_job:
     input:
-        graph=f"{EXP}/graph/tri/HCLG.fst",
-        lang=f"{EXP}/lang",
-        gmm=f"{EXP}/align/tri/model.pt",
+        graph=lambda wildcards: f"{EXP}/graph/{graph_of(wildcards.system)}/HCLG.fst",
+        lang=lambda wildcards: lang_of(graph_of(wildcards.system)),
+        model=lambda wildcards: model_of(graph_of(wildcards.system)),
         data=f"{EXP}/data/{{set}}",
         feats=f"{EXP}/feats/{{set}}/fbank_cmvn.scp",
-        network=lambda wildcards: [] if wildcards.system == "tri" else f"{EXP}/train/{wildcards.system}/final.pt",
+        network=for_network(f"{EXP}/train/{{system}}/final.pt"),
+        transforms=for_network(f"{EXP}/decode/tri4/{{set}}/all" if OWN_FMLLR else None),
+        fmllr=for_network(f"{EXP}/kaldi/{{set}}/feats.scp" if KALDI_FMLLR else None),
+        ivectors=for_network(f"{EXP}/ivectors/{{set}}/ivectors.scp" if "ivector" in config["inputs"] else None),
         best=lambda wildcards: [] if wildcards.set == "train_dev" else f"{EXP}/decode/{wildcards.system}/best.json",
     output:
         directory(f"{EXP}/decode/{{system}}/{{set}}/{{job}}"),
@@ -40,15 +43,15 @@ rule search_of_job:
     conda:
         "../environment.yaml"
     params:
-        conf=lambda wildcards: recipe.as_json(config["decode"]["gmm" if wildcards.system == "tri" else "network"]),
+        conf=lambda wildcards: recipe.as_json(config["decode"]["gmm" if wildcards.system in STAGES else "network"]),
         jobs=config["jobs"]["decode"],
         feats=subpath(input.feats, parent=True),
-        network=lambda wildcards, input: f"--network {input.network}" if input.network else "",
-        best=lambda wildcards, input: f"--best {input.best}" if input.best else "",
+        parts=options("network", "fmllr", "ivectors", "best"),
+        transforms=lambda wildcards, input: f"--transforms {input.transforms}/fmllr.scp" if input.transforms else "",
     shell:
-        "python -m local.decode search --graph {input.graph} --lang {input.lang} --gmm {input.gmm} "
-        "--data {input.data} --feats {params.feats} {params.network} {params.best} --conf {params.conf:q} "
-        "--job {wildcards.job} --jobs {params.jobs} --out {output} 2> {log}"
+        "python -m local.decode search --graph {input.graph} --lang {input.lang} --model {input.model} "
+        "--data {input.data} --feats {params.feats} {params.parts} {params.transforms} "
+        "--conf {params.conf:q} --job {wildcards.job} --jobs {params.jobs} --out {output} 2> {log}"
 
 
 rule hypotheses:

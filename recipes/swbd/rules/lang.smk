@@ -22,7 +22,7 @@ rule lexicon:
     input:
         f"{EXP}/dict",
     output:
-        directory(f"{EXP}/lang"),
+        directory(f"{EXP}/lang_nosp"),
     log:
         f"{EXP}/log/lang/lexicon.log",
     benchmark:
@@ -35,10 +35,29 @@ rule lexicon:
         "python -m local.lexicon --dict {input} --out {output} --conf {params.conf:q} 2> {log}"
 
 
+rule lexicon_with_probabilities:
+    input:
+        dictionary=f"{EXP}/dict",
+        counts=f"{finished('tri3')}/pronunciations.txt",
+    output:
+        directory(f"{EXP}/lang"),
+    log:
+        f"{EXP}/log/lang/probabilities.log",
+    benchmark:
+        f"{EXP}/benchmarks/lang-probabilities.tsv"
+    conda:
+        "../environment.yaml"
+    params:
+        conf=recipe.as_json(config["lexicon"]),
+    shell:
+        "python -m local.lexicon --dict {input.dictionary} --counts {input.counts} --out {output} --conf {params.conf:q} "
+        "2> {log}"
+
+
 rule language_model:
     input:
         texts=expand(f"{EXP}/data/{{set}}", set=["train", *LM_ONLY]),
-        lang=f"{EXP}/lang",
+        lang=f"{EXP}/lang_nosp",
     output:
         f"{EXP}/lm/arpa.gz",
     log:
@@ -58,7 +77,7 @@ rule language_model:
 rule grammar:
     input:
         arpa=config["lm"]["arpa"] or f"{EXP}/lm/arpa.gz",
-        lang=f"{EXP}/lang",
+        lang=f"{EXP}/lang_nosp",
         heldout=f"{EXP}/data/train_dev",
     output:
         grammar=f"{EXP}/lm/G.fst",
@@ -78,5 +97,5 @@ rule grammar:
 
 rule lang:
     input:
-        f"{EXP}/lang",
+        f"{EXP}/lang_nosp",
         f"{EXP}/lm/G.fst",

@@ -6,8 +6,11 @@ rule report:
         data=expand(f"{EXP}/data/{{set}}", set=[*TRAINING, *LM_ONLY, *SETS]),
         lm=f"{EXP}/lm/stats.json",
         dictionary=f"{EXP}/dict",
-        graph=f"{EXP}/graph/tri/HCLG.json",
-        curves=expand(f"{EXP}/align/{{stage}}/log.jsonl", stage=["mono", "tri"]),
+        graphs=expand(f"{EXP}/graph/{{graph}}/HCLG.json", graph=GRAPHS),
+        curves=[f"{finished(stage)}/log.jsonl" for stage in STAGES],
+        pages=[f"{EXP}/align/{stage}/page.html" for stage in STAGES],
+        alignment=f"{EXP}/align/network/train/ali.scp",
+        feats=f"{EXP}/feats/train/fbank_cmvn.scp",
         histories=expand(f"{EXP}/train/{{strategy}}/history.jsonl", strategy=config["strategies"]),
         best=expand(f"{EXP}/decode/{{system}}/best.json", system=SYSTEMS),
         scores=expand(f"{EXP}/score/{{system}}/{{test}}", system=SYSTEMS, test=TESTS),
@@ -22,6 +25,8 @@ rule report:
     params:
         out=subpath(output.html, parent=True),
         exp=lambda wildcards, output: os.path.dirname(os.path.dirname(output.html)),
+        stages=[finished(stage) for stage in STAGES],
+        graphs=GRAPHS,
         systems=SYSTEMS,
         strategies=config["strategies"],
         tests=TESTS,
@@ -29,5 +34,6 @@ rule report:
         sets=lambda wildcards, input: [os.path.basename(folder) for folder in input.data],
         synthetic="--synthetic" if config["embedded"] else "",
     shell:
-        "python -m local.report --exp {params.exp} --systems {params.systems} --strategies {params.strategies} "
+        "python -m local.report --exp {params.exp} --stages {params.stages} --graphs {params.graphs} "
+        "--systems {params.systems} --strategies {params.strategies} "
         "--tests {params.tests} --sets {params.sets} --absent {params.absent} {params.synthetic} --out {params.out} 2> {log}"

@@ -5,8 +5,11 @@ rule egs_of_set:
     input:
         data=f"{EXP}/data/{{set}}",
         feats=f"{EXP}/feats/{{set}}/fbank_cmvn.scp",
-        alignment=f"{EXP}/align/tri/{{set}}/ali.scp",
-        model=f"{EXP}/align/tri/model.pt",
+        alignment=multiext(f"{EXP}/{'kaldi' if KALDI['alignments'] else 'align/network'}/{{set}}/", "ali.scp", "stats.json"),
+        transforms=f"{EXP}/align/network/{{set}}/fmllr.scp" if OWN_FMLLR else [],
+        model=f"{EXP}/align/network/model.pt" if OWN_FMLLR else [],
+        fmllr=f"{EXP}/kaldi/{{set}}/feats.scp" if KALDI_FMLLR else [],
+        ivectors=f"{EXP}/ivectors/{{set}}/ivectors.scp" if "ivector" in config["inputs"] else [],
     output:
         directory(f"{EXP}/egs/{{set}}"),
     log:
@@ -17,9 +20,11 @@ rule egs_of_set:
         "../environment.yaml"
     params:
         feats=subpath(input.feats, parent=True),
+        alignment=lambda wildcards, input: os.path.dirname(input.alignment[0]),
+        parts=options("transforms", "model", "fmllr", "ivectors"),
     shell:
-        "python -m local.am.egs --data {input.data} --feats {params.feats} --alignment {input.alignment} "
-        "--model {input.model} --out {output} 2> {log}"
+        "python -m local.am.egs --data {input.data} --feats {params.feats} --alignment {params.alignment} "
+        "{params.parts} --out {output} 2> {log}"
 
 
 rule egs:
