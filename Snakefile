@@ -82,4 +82,4 @@ include: "recipes/swbd/rules/report.smk"
 rule all:
     default_target: True
     input:
-        f"{EXP}/report/report.html",
+        rules.likelihoods.input if KALDI["alignments"] else rules.report.output,

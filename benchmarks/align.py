@@ -1,8 +1,9 @@
-"""Speed of alignment and training on one core: the exact batched Viterbi, and beam search (kaldi-decoder) beside it.
+"""Speed of features, alignment, adaptation and the frame store on one core, and of beam search (kaldi-decoder) beside.
 
-    python -m benchmarks.align --exp exp/swbd/mini [--stage tri] [--set train] [--utterances 500]
+    python -m benchmarks.align --exp exp/swbd/mini [--set train] [--utterances 500]
 
-Needs a run up to the stage 'align'. Prints a Markdown table of frames a second of processor time. The beam search gets
+Needs a run up to the stage 'egs'; the model is the speaker-adapted one. Prints a Markdown table of frames a second of
+processor time. The beam search gets
 the same graphs and the same likelihoods; the row 'searches agree' says on how many utterances it found as good a path.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,10 +21,18 @@ import kaldi_decoder
 import kaldifst
 import numpy as np
 import torch
+import yaml
+from torch import Tensor
 
+from benchmarks.stages import last_iteration
+from local import audio
+from local.adaptation.ivector import IvectorExtractor, extract
+from local.adaptation.linear import FmllrStats, apply, fmllr
+from local.am.egs import FrameStore
 from local.cli import run
 from local.datadir import DataDir
-from local.features import FRAME_SHIFT
+from local.features import FRAME_SHIFT, FeatureConf, compute
+from local.files import read_archive
 from local.hmm.align import Aligner, Graph, gmm_input, read_inputs
 from local.hmm.model import HmmModel
 from local.lexicon import Lang
@@ -73,12 +83,59 @@ def beam_search(fst: kaldifst.StdConstFst, emissions: np.ndarray) -> float:
     return -(cost.value1 + cost.value2)
 
 
-def measure(model: HmmModel, lang: Lang, data: DataDir, feats: Path, limit: int) -> None:
-    """Time every step over ``limit`` utterances, spread over all lengths, and print the table."""
+def of_audio(data: DataDir, keys: Sequence[str]) -> list[tuple[str, float]]:
+    """Seconds to read the utterances' audio and to make their features."""
+    conf = FeatureConf(**yaml.safe_load((Path(__file__).parents[1] / "conf/features/8k.yaml").read_text(encoding="utf-8")))
+
+    def read() -> list[np.ndarray]:
+        found = []
+        for key in sorted(keys):
+            utterance = data.utterances[key]
+            recording = data.recordings[utterance.recording]
+            first, last = (round(time * audio.SAMPLE_RATE) for time in (utterance.start, utterance.end))
+            found.append(audio.read_side(recording.path, recording.channel)[first:last])
+        return found
+
+    samples, reading = timed(read)
+    mfcc, fbank = (timed(lambda kind=kind: [compute(x, kind, conf) for x in samples])[1] for kind in ("mfcc", "fbank"))
+    return [("audio read", reading), ("MFCC", mfcc), ("log-mel", fbank)]
+
+
+def of_adaptation(exp: Path, model: HmmModel, data: DataDir, feats: Path, keys: Sequence[str], pdf_ids: Tensor) -> list:
+    """Seconds for features, statistics and transforms of the utterances' speakers, i-vectors, and the frame store's batches.
+
+    :param pdf_ids: of all frames of ``keys``, one utterance after another.
+    """
     features = read_inputs(data, feats)
+    unadapted, projecting = timed(lambda: torch.cat([gmm_input(features[key], model.projection) for key in keys]))
+    speakers = len({data.utterances[key].speaker for key in keys})
+    stats, counting = timed(lambda: FmllrStats.of(model.gmm, unadapted, pdf_ids))
+    _, solving = timed(lambda: [fmllr(stats, 0.0) for _ in range(speakers)])
+    extractor = IvectorExtractor.load(exp / "ivectors" / "extractor.pt")
+    tri3 = HmmModel.load(last_iteration(exp, "tri3") / "model.pt")
+    with tempfile.TemporaryDirectory() as out:
+        _, extracting = timed(lambda: extract(extractor, tri3, data.subset(keys), feats, Path(out)))
+    store = FrameStore.read(exp / "egs" / "train")
+    order = np.random.default_rng(1).permutation(len(store))
+    batches = [order[first : first + 160] for first in range(0, len(order), 160)]
+    _, reading = timed(lambda: [store.batch(batch) for batch in batches])
+    reading *= len(unadapted) / len(store.targets)
+    return [
+        ("features spliced and projected", projecting),
+        ("fMLLR statistics", counting),
+        (f"fMLLR transforms of {speakers} speakers", solving),
+        ("i-vectors, reading and statistics included", extracting),
+        (f"frame store, random batches of {store.inputs} inputs", reading),
+    ]
+
+
+def measure(exp: Path, model: HmmModel, lang: Lang, data: DataDir, feats: Path, transforms: Path, limit: int) -> None:
+    """Time every step over ``limit`` utterances, spread over all lengths, and print the table."""
+    features, archive = read_inputs(data, feats), read_archive(transforms)
     keys = sorted(features, key=lambda key: data.utterances[key].end - data.utterances[key].start)
     keys = keys[:: max(1, len(keys) // limit)]
-    inputs = [gmm_input(features[key], model.projection) for key in keys]
+    adapted = (torch.tensor(archive[data.utterances[key].speaker]) for key in keys)
+    inputs = [apply(w, gmm_input(features[key], model.projection)) for key, w in zip(keys, adapted, strict=True)]
     frames = sum(len(x) for x in inputs)
     aligner = Aligner(model, lang)
     graphs, compiling = timed(lambda: [aligner.compile(data.utterances[key].words) for key in keys])
@@ -99,12 +156,16 @@ def measure(model: HmmModel, lang: Lang, data: DataDir, feats: Path, limit: int)
         lambda: [beam_search(fst, np.ascontiguousarray(score)) for fst, score in zip(fsts, scores, strict=True)]
     )
     pdf_ids = {key: torch.from_numpy(a.pdf_ids).long() for key, a in aligned.items() if a is not None}
-    together = torch.cat([x for key, x in zip(keys, inputs, strict=True) if key in pdf_ids])
-    _, accumulating = timed(lambda: model.gmm.accumulate(together, torch.cat(list(pdf_ids.values()))))
+    together, pdfs = (
+        torch.cat([x for key, x in zip(keys, inputs, strict=True) if key in pdf_ids]),
+        torch.cat([*pdf_ids.values()]),
+    )
+    _, accumulating = timed(lambda: model.gmm.accumulate(together, pdfs))
     exact = [-math.inf if aligned[key] is None else aligned[key].log_likelihood for key in keys]
     report(
         frames,
         [
+            *of_audio(data, keys),
             ("graphs compiled", compiling),
             ("likelihoods of the graph's pdfs", scoring),
             ("likelihoods of all pdfs", scoring_all),
@@ -114,6 +175,7 @@ def measure(model: HmmModel, lang: Lang, data: DataDir, feats: Path, limit: int)
             ("and making its transducers", converting),
             ("alignment by beam search (graphs and likelihoods included)", compiling + scoring + converting + searching),
             ("statistics (E step)", accumulating),
+            *of_adaptation(exp, model, data, feats, list(pdf_ids), pdfs),
         ],
     )
     agree = sum(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(exact, found, strict=True) if a > -math.inf)
@@ -135,17 +197,18 @@ def report(frames: int, rows: Sequence[tuple[str, float]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--exp", type=Path, required=True)
-    parser.add_argument("--stage", choices=["mono", "tri"], default="tri")
     parser.add_argument("--set", default="train")
     parser.add_argument("--utterances", type=int, default=500)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     exp = arguments.exp
     measure(
-        HmmModel.load(exp / "align" / arguments.stage / "model.pt"),
+        exp,
+        HmmModel.load(last_iteration(exp, "tri4") / "model.pt"),
         Lang.read(exp / "lang"),
         DataDir.read(exp / "data" / arguments.set),
         exp / "feats" / arguments.set,
+        exp / "align" / "network" / arguments.set / "fmllr.scp",
         arguments.utterances,
     )
 

@@ -19,7 +19,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +34,7 @@ from tqdm import tqdm
 from local.adaptation.linear import apply
 from local.adaptation.speakers import speaker_transform
 from local.am.inputs import Inputs
-from local.am.scorer import NetworkScorer
+from local.am.scorer import network_scores
 from local.cli import RecipeError, parse_conf, run
 from local.datadir import DataDir, Utterance
 from local.features import FRAME_SHIFT, FeatureSet
@@ -171,39 +171,40 @@ def gmm_scores(gmm: Gmm, features_of: Features) -> Scores:
     return lambda key: None if (x := features_of(key)) is None else gmm.log_likelihoods(x).numpy()
 
 
-def first_pass(
+def transformed(features_of: Features, data: DataDir, transforms: Mapping[str, Tensor]) -> Features:
+    """Features through their speakers' transforms."""
+
+    def adapted(key: str) -> Tensor | None:
+        x = features_of(key)
+        return None if x is None else apply(transforms[data.utterances[key].speaker], x)
+
+    return adapted
+
+
+def adapt(
     model: HmmModel, data: DataDir, features_of: Features, decoder: Decoder, aligner: Aligner, scale: float, stats: Stats
 ) -> dict[str, Tensor]:
-    """Decode with the unadapted mixtures: each speaker's transform by the words that this finds."""
+    """Each speaker's transform, by the words found without it; and once more by those found with it, as Kaldi's recipe does."""
     assert model.unadapted is not None
     transforms: dict[str, Tensor] = {}
-    for speaker, keys in tqdm(data.speakers.items(), desc="first pass", mininterval=2):
-        features, pdf_ids = [], []
-        for key in keys:
-            x = features_of(key)
-            if x is None:
-                continue
-            scores = model.unadapted.log_likelihoods(x).numpy()
-            began = time.perf_counter()
-            words = decoder.decode(scores * np.float32(scale), stats)
-            stats.seconds_of_search += time.perf_counter() - began
-            ((_, alignment),) = aligner.align([(key, scores, aligner.compile(words))])
-            if alignment is not None:
-                features.append(x)
-                pdf_ids.append(torch.from_numpy(alignment.pdf_ids).long())
-        transforms[speaker] = speaker_transform(model, features, pdf_ids)
+    for number, gmm in enumerate((model.unadapted, model.gmm), 1):
+        seen = transformed(features_of, data, transforms) if transforms else features_of
+        scores_of, better = gmm_scores(gmm, seen), {}
+        for speaker, keys in tqdm(data.speakers.items(), desc=f"pass {number}", mininterval=2):
+            features, pdf_ids = [], []
+            for key in keys:
+                if (scores := scores_of(key)) is None:
+                    continue
+                began = time.perf_counter()
+                words = decoder.decode(scores * np.float32(scale), stats)
+                stats.seconds_of_search += time.perf_counter() - began
+                ((_, alignment),) = aligner.align([(key, scores, aligner.compile(words))])
+                if alignment is not None:
+                    features.append(features_of(key))
+                    pdf_ids.append(torch.from_numpy(alignment.pdf_ids).long())
+            better[speaker] = speaker_transform(model, features, pdf_ids, transforms.get(speaker))
+        transforms = better
     return transforms
-
-
-def network_scores(network: Path, inputs: Inputs) -> Scores:
-    """Log posteriors less log priors of a network.
-
-    :raises RecipeError: where it was trained on other inputs.
-    """
-    scorer = NetworkScorer.load(network)
-    if scorer.kinds != inputs.kinds:
-        raise RecipeError(f"{network}: a network of inputs {scorer.kinds}, found {inputs.kinds}: see --transforms, --ivectors")
-    return lambda key: np.asarray(scorer(inputs.whole(key)), dtype=np.float32) if key in inputs.fbank else None
 
 
 def search(
@@ -273,7 +274,7 @@ def search_job(
     """Decode ``data`` and write a ctm for each point, ``utterances`` and ``stats.json`` to ``out``.
 
     :param scores_of: a network's scores; ``None`` for the model's own, on ``features_of``. A speaker-adapted model decodes
-        twice: its first pass, at the middle point of the grid, tells the transforms of the second, ``fmllr.scp``.
+        two times more before, at the middle point of the grid, for the speakers' transforms, ``fmllr.scp``.
     """
     names = {number: word for word, number in lang.words.items()}
     decoders = {
@@ -284,17 +285,12 @@ def search_job(
     transforms: dict[str, Tensor] = {}
     if scores_of is None:
         assert features_of is not None
-        plain = adapted = features_of
         if model.unadapted is not None:
             middle = points[len(points) // 2]
             decoder = decoders[middle.insertion_penalty]
-            transforms = first_pass(model, data, plain, decoder, aligner, middle.acoustic_scale, stats)
-
-            def adapted(key: str) -> Tensor | None:
-                x = plain(key)
-                return None if x is None else apply(transforms[data.utterances[key].speaker], x)
-
-        scores_of = gmm_scores(model.gmm, adapted)
+            transforms = adapt(model, data, features_of, decoder, aligner, middle.acoustic_scale, stats)
+            features_of = transformed(features_of, data, transforms)
+        scores_of = gmm_scores(model.gmm, features_of)
     results = search(data, scores_of, decoders, points, aligner, stats)
     with atomic_dir(out) as folder:
         files = {point: open(folder / f"hyp.{point.name}.ctm", "w", encoding="utf-8") for point in points}  # noqa: SIM115

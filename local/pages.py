@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 Table = list[list[str]]  # a row of headings, then the rows
 
 INK, GRID = "#24292f", "#d9dee3"
-COLOURS = ("#0b6bcb", "#d1495b", "#2e8b57", "#8a5fbf")
+COLOURS = ("#0b6bcb", "#d1495b", "#2e8b57", "#8a5fbf", "#c77700", "#5b6770", "#16a3a3", "#b04a92")
 _DPI = 150  # of what cannot be drawn by lines
 
 _STYLE = """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from local.cli import RecipeError
-from local.files import atomic_dir, atomic_path, read_archive, write_archive, write_text
+from local.files import atomic_dir, atomic_path, join_archives, read_archive, write_archive, write_text
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -80,3 +80,16 @@ def test_a_failed_archive_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         write_archive(tmp_path / "x.scp", broken())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_in_a_folder_that_is_renamed_and_jobs_joined(tmp_path: Path) -> None:
+    for job, keys in enumerate((["b", "d"], ["a"])):
+        with atomic_dir(tmp_path / str(job)) as folder:
+            write_archive(
+                folder / "x.scp", ((key, np.full(2, ord(key), np.float32)) for key in keys), lies_in=tmp_path / str(job)
+            )
+    join_archives([tmp_path / name / "x.scp" for name in ("0", "1", "none")], tmp_path / "x.scp")
+    whole = read_archive(tmp_path / "x.scp")
+    assert {key: whole[key].tolist() for key in whole} == {key: [ord(key)] * 2 for key in "abd"}
+    join_archives([tmp_path / "none" / "x.scp"], tmp_path / "y.scp")
+    assert not (tmp_path / "y.scp").exists()

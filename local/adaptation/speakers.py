@@ -11,14 +11,16 @@ from local.adaptation.linear import MIN_FRAMES, FmllrStats, apply, fmllr, identi
 from local.cli import RecipeError
 from local.hmm.model import HmmModel
 
-_UPDATES = 2  # by the unadapted Gaussians' shares, then by the adapted ones'
 
-
-def speaker_transform(model: HmmModel, features: Sequence[Tensor], pdf_ids: Sequence[Tensor]) -> Tensor:
+def speaker_transform(
+    model: HmmModel, features: Sequence[Tensor], pdf_ids: Sequence[Tensor], before: Tensor | None = None
+) -> Tensor:
     """Estimate the transform ``(D, D + 1)`` of one speaker for a speaker-adapted model; silence does not count.
 
     :param features: of the speaker's utterances before adaptation, each ``(frames, D)``.
     :param pdf_ids: an alignment of each, ``(frames,)``.
+    :param before: the transform found so far: frames are shared out as adapted by it. None: by the unadapted Gaussians at
+        first, then as adapted.
     :return: the identity where there is too little speech.
     :raises RecipeError: where the model is not adapted to speakers.
     """
@@ -29,7 +31,6 @@ def speaker_transform(model: HmmModel, features: Sequence[Tensor], pdf_ids: Sequ
     x, pdfs = torch.cat(list(features)), torch.cat(list(pdf_ids))
     speech = ~model.silence_pdfs()[pdfs]
     x, pdfs = x[speech], pdfs[speech]
-    transform = fmllr(FmllrStats.of(model.gmm, x, pdfs, posteriors_of=model.unadapted), MIN_FRAMES)
-    for _ in range(1, _UPDATES):
-        transform = fmllr(FmllrStats.of(model.gmm, x, pdfs, transformed=apply(transform, x)), MIN_FRAMES, transform)
-    return transform
+    if before is None:
+        before = fmllr(FmllrStats.of(model.gmm, x, pdfs, posteriors_of=model.unadapted), MIN_FRAMES)
+    return fmllr(FmllrStats.of(model.gmm, x, pdfs, transformed=apply(before, x)), MIN_FRAMES, before)

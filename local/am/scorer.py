@@ -1,15 +1,27 @@
-"""Scores for decoding: a trained network's log posteriors less the log priors."""
+"""Scores for decoding: a trained network's log posteriors less the log priors.
+
+    python -m local.am.scorer --network train/S/final.pt --data data/eval2000 --feats feats/eval2000 \\
+        --fmllr kaldi/eval2000/feats.scp --ivectors ivectors/eval2000/ivectors.scp --job 0 --jobs 4 --out OUT/0/likelihoods.scp
+
+writes them as a Kaldi archive, for Kaldi's own decoders: ``latgen-faster-mapped final.mdl HCLG.fst scp:likelihoods.scp ...``.
+"""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
+from local.am.inputs import Inputs
 from local.am.model import AcousticModel, AmConf
-from local.cli import RecipeError, from_mapping
+from local.cli import RecipeError, from_mapping, run
+from local.datadir import DataDir
+from local.files import write_archive
 
 
 class NetworkScorer:
@@ -42,3 +54,34 @@ class NetworkScorer:
         """Score an utterance in one pass: the network hears all of it, though it was trained on 21 frames at a time."""
         logits = self.model(torch.from_numpy(inputs)[None])[0]
         return (logits.log_softmax(1) - self.log_priors).numpy()
+
+
+def network_scores(network: Path, inputs: Inputs) -> Callable[[str], np.ndarray | None]:
+    """Utterance id to scores ``(frames, pdfs)`` float32; ``None`` where it has no frames.
+
+    :raises RecipeError: where the network was trained on other inputs.
+    """
+    scorer = NetworkScorer.load(network)
+    if scorer.kinds != inputs.kinds:
+        raise RecipeError(f"{network}: a network of inputs {scorer.kinds}, found {inputs.kinds}: see --transforms, --ivectors")
+    return lambda key: np.asarray(scorer(inputs.whole(key)), dtype=np.float32) if key in inputs.fbank else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("--network", "--data", "--feats", "--out"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--model", type=Path, help="the model that the transforms belong to, for its projection")
+    Inputs.add_arguments(parser)
+    parser.add_argument("--job", type=int, required=True, help="from 0")
+    parser.add_argument("--jobs", type=int, required=True)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # jobs run side by side instead
+    data = DataDir.read(arguments.data).split(arguments.jobs)[arguments.job]
+    scores_of = network_scores(arguments.network, Inputs.of_arguments(arguments, data))
+    scores = ((key, scores_of(key)) for key in tqdm(data.utterances, desc="likelihoods", mininterval=2))
+    write_archive(arguments.out, ((key, matrix) for key, matrix in scores if matrix is not None))
+
+
+if __name__ == "__main__":
+    run(main)

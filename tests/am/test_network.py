@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from local.am import scorer
 from local.am.egs import FRAMES, NO_TARGET, FrameStore, write_store
 from local.am.inputs import Inputs
 from local.am.model import AcousticModel, AmConf
@@ -22,7 +23,7 @@ from local.am.scorer import NetworkScorer
 from local.cli import RecipeError
 from local.datadir import DataDir, Recording, Utterance
 from local.features import FeatureSet, add_deltas
-from local.files import write_archive
+from local.files import read_archive, write_archive
 from tests.hmm.planted import make_language, random_model, small_topology
 
 
@@ -205,9 +206,9 @@ def test_training_learns_resumes_and_scores(strategy: str, root: Path, tmp_path:
     assert history[-1]["heldout_accuracy"] > 0.8
     telemetry = (tmp_path / strategy / "log" / "learner-1.jsonl").read_text().splitlines()
     assert {"loss", "lr", "staleness", "wait_seconds"} <= set(json.loads(telemetry[0]))
-    scorer = NetworkScorer.load(tmp_path / strategy / "final.pt")
-    assert scorer.kinds == ["fbank"]
-    scores = scorer(add_deltas(heldout.features[:60].astype(np.float32)))
+    network = NetworkScorer.load(tmp_path / strategy / "final.pt")
+    assert network.kinds == ["fbank"]
+    scores = network(add_deltas(heldout.features[:60].astype(np.float32)))
     priors = np.bincount(np.load(tmp_path / "egs" / "targets.npy"), minlength=5) + 1
     posteriors = np.exp(scores) * priors / priors.sum()
     np.testing.assert_allclose(posteriors.sum(1), 1, atol=1e-4)
@@ -265,6 +266,30 @@ def test_bfloat16_micro_batches_and_kept_learners(root: Path, tmp_path: Path) ->
     wrong = _train(root, tmp_path, "allreduce", 2, precision="float8")
     assert wrong.returncode != 0
     assert "train.precision: 'float8' is none of float32, bfloat16" in wrong.stderr
+
+
+def test_likelihoods_for_kaldis_decoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(tmp_path)
+    model = AcousticModel(259, 5, AmConf(**AM))
+    log_priors = torch.full((5,), 0.2).log()
+    content = {"am": AM, "inputs": 259, "pdfs": 5, "kinds": ["fmllr", "ivector", "fbank"], "log_priors": log_priors}
+    torch.save(content | {"model": model.state_dict()}, tmp_path / "final.pt")
+    options = {"network": tmp_path / "final.pt", "data": tmp_path / "data", "job": 0, "jobs": 1, "out": tmp_path / "out.scp"}
+    options |= {name: path for name, path in vars(parts.arguments).items() if path}
+    monkeypatch.setattr(
+        sys, "argv", ["scorer", *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
+    )
+    scorer.main()
+    likelihoods = read_archive(tmp_path / "out.scp", expected=parts.frames)
+    inputs = Inputs.of_arguments(parts.arguments, parts.data)
+    for key, frames in parts.frames.items():
+        with torch.inference_mode():
+            expected = model(torch.from_numpy(inputs.whole(key))[None])[0].log_softmax(1) - log_priors
+        assert likelihoods[key].shape == (frames, 5)
+        np.testing.assert_allclose(likelihoods[key], expected.numpy(), atol=1e-5)
+    monkeypatch.setattr(sys, "argv", [word for word in sys.argv if word not in ("--ivectors", str(parts.arguments.ivectors))])
+    with pytest.raises(RecipeError, match=r"a network of inputs \['fmllr', 'ivector', 'fbank'\], found \['fmllr', 'fbank'\]"):
+        scorer.main()
 
 
 def test_a_missing_network_is_named(tmp_path: Path) -> None:

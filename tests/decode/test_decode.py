@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from local.adaptation import speakers
+from local.adaptation.linear import apply, identity_transform
 from local.cli import RecipeError
 from local.datadir import DataDir, Recording, Utterance
 from local.decode import DecodeConf, Point, choose, grid, join, read_graph, search_job, tune, word_times
+from local.files import read_archive
 from local.graph import Fst, GraphConf, build
 from local.hmm.align import Aligner
 from local.hmm.gmm import Gmm
@@ -217,3 +220,35 @@ def test_tune_writes_what_search_reads(tmp_path: Path, capsys: pytest.CaptureFix
     expected = {"acoustic_scale": 0.2, "insertion_penalty": 0.0, "wer": 3.0, "edge": True}
     assert json.loads((tmp_path / "best.json").read_text()) == expected
     assert "widen it" in capsys.readouterr().err
+
+
+def test_a_speaker_adapted_model_finds_each_speakers_map(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every speaker's frames are moved by an amount of their own: its transform takes them back, by the words found."""
+    monkeypatch.setattr(speakers, "MIN_FRAMES", 100.0)
+    model = make_model(toy.lang)
+    model.unadapted = model.gmm
+    generator = torch.Generator().manual_seed(5)
+    true, moved = {}, {}
+    for key, spoken in SPOKEN.items():
+        shift = 1.5 * torch.randn(model.num_pdfs, generator=generator)
+        pdfs = []
+        for name in (spoken or "").split() * 40:
+            states = 5 if name in toy.lang.silence_phones else 3
+            pdfs += [model.tree.pdf((toy.lang.phones[name],), state) for state in range(states) for _ in range(2)]
+        true[key] = model.gmm.means[pdfs] + torch.randn(len(pdfs), model.num_pdfs, generator=generator)
+        moved[key] = true[key] + shift
+    features_of = {key: x if SPOKEN[key] else None for key, x in moved.items()}.get
+    conf = DecodeConf(beam=40.0, max_active=1000, acoustic_scales=(0.1,), insertion_penalties=(0.0,))
+    parts = [tmp_path / str(job) for job in range(2)]
+    for data, part in zip(toy.data.split(2), parts, strict=True):
+        search_job(data, None, toy.graph, toy.lang, model, conf, grid(conf), part, features_of)
+    join(toy.data, parts, tmp_path / "all")
+    transforms = read_archive(tmp_path / "all" / "fmllr.scp", expected=toy.data.speakers)
+    for key in ("sw01-A_000000-000100", "sw01-B_000050-000150"):
+        back = apply(torch.tensor(transforms[key[:6]]), moved[key])
+        assert float((moved[key] - true[key]).square().mean()) > 1
+        assert float((back - true[key]).square().mean()) < 0.15
+    for speaker in ("sw02-A", "sw02-B"):  # silence alone; no frame at all
+        np.testing.assert_array_equal(transforms[speaker], identity_transform(model.num_pdfs).numpy())
+    words = [line.split()[4] for line in (tmp_path / "all" / "hyp.0.1_0.ctm").read_text().splitlines()]
+    assert words == ["c"] * 80 + ["d"] * 80

@@ -54,6 +54,45 @@ rule search_of_job:
         "--conf {params.conf:q} --job {wildcards.job} --jobs {params.jobs} --out {output} 2> {log}"
 
 
+# For those who decode with Kaldi: its own tree and graph, where its alignments were taken.
+rule likelihoods_of_job:
+    input:
+        network=f"{EXP}/train/{{strategy}}/final.pt",
+        data=f"{EXP}/data/{{set}}",
+        feats=f"{EXP}/feats/{{set}}/fbank_cmvn.scp",
+        transforms=f"{EXP}/decode/tri4/{{set}}/all" if OWN_FMLLR else [],
+        model=f"{EXP}/align/network/model.pt" if OWN_FMLLR else [],
+        fmllr=f"{EXP}/kaldi/{{set}}/feats.scp" if KALDI_FMLLR else [],
+        ivectors=f"{EXP}/ivectors/{{set}}/ivectors.scp" if "ivector" in config["inputs"] else [],
+    output:
+        scp=f"{EXP}/likelihoods/{{strategy}}/{{set}}/{{job}}/likelihoods.scp",
+        ark=f"{EXP}/likelihoods/{{strategy}}/{{set}}/{{job}}/likelihoods.ark",
+    log:
+        f"{EXP}/log/likelihoods/{{strategy}}.{{set}}.{{job}}.log",
+    benchmark:
+        f"{EXP}/benchmarks/likelihoods-{{strategy}}.{{set}}.{{job}}.tsv"
+    conda:
+        "../environment.yaml"
+    params:
+        jobs=config["jobs"]["decode"],
+        feats=subpath(input.feats, parent=True),
+        parts=options("network", "model", "fmllr", "ivectors"),
+        transforms=lambda wildcards, input: f"--transforms {input.transforms}/fmllr.scp" if input.transforms else "",
+    shell:
+        "python -m local.am.scorer --data {input.data} --feats {params.feats} {params.parts} {params.transforms} "
+        "--job {wildcards.job} --jobs {params.jobs} --out {output.scp} 2> {log}"
+
+
+rule likelihoods:
+    input:
+        expand(
+            f"{EXP}/likelihoods/{{strategy}}/{{set}}/{{job}}/likelihoods.scp",
+            strategy=config["strategies"],
+            set=["train_dev", *TESTS],
+            job=range(config["jobs"]["decode"]),
+        ),
+
+
 rule hypotheses:
     input:
         data=f"{EXP}/data/{{set}}",
