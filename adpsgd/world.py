@@ -54,16 +54,16 @@ class World:
         self._keeper = "the launcher" if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "learner 0"
 
     @staticmethod
-    def join(timeout_seconds: float = 1800) -> World:
+    def join(timeout_seconds: float = 1800, cuda: bool = True) -> World:
         """Join the learners that torchrun or srun has started (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or be alone.
 
-        With CUDA a learner has the device of its LOCAL_RANK, collectives of device tensors go by NCCL, the rest by gloo.
+        Where there is CUDA, unless it is not wanted, a learner has the device of its LOCAL_RANK, collectives of device tensors go by NCCL, the rest by gloo.
 
         :param timeout_seconds: how long an exchange may take. Dead and stopped learners are noticed long before, by their
             heartbeats; this is for one that lives but does not come.
         """
         device = torch.device("cpu")
-        if torch.cuda.is_available():
+        if cuda and torch.cuda.is_available():
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
         size = int(os.environ.get("WORLD_SIZE", "1"))

@@ -1,6 +1,6 @@
 """Word and phone boundaries of an alignment against known ones.
 
-    python -m benchmarks.boundaries --words align/tri/train/words.ctm --data data/train --truth TRUTH
+    python -m benchmarks.boundaries --words align/network/train/words.ctm --data data/train --truth TRUTH
 
 TRUTH is a folder with ``words.ctm`` and ``phones.ctm`` (the synthetic corpora's ``truth``) or with ISIP's word files
 ``sw2001A-ms98-a-word.text``. Prints a Markdown table; an error is the alignment's time minus the true one.

@@ -49,6 +49,11 @@ class Utterance:
     end: float
     words: tuple[str, ...]
 
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return self.end - self.start
+
 
 @dataclass
 class DataDir:
@@ -114,10 +119,7 @@ class DataDir:
         speakers = self.speakers
         if jobs > len(speakers):
             raise RecipeError(f"{jobs} jobs for {len(speakers)} speakers: a speaker is never split; take fewer jobs")
-        seconds = {
-            speaker: sum(self.utterances[key].end - self.utterances[key].start for key in ids)
-            for speaker, ids in speakers.items()
-        }
+        seconds = {speaker: sum(self.utterances[key].duration for key in ids) for speaker, ids in speakers.items()}
         shares: list[list[str]] = [[] for _ in range(jobs)]
         load = [0.0] * jobs
         for speaker in sorted(speakers, key=lambda name: (-seconds[name], name)):
@@ -182,7 +184,7 @@ class DataDir:
             "speakers": len(self.speakers),
             "utterances": len(utterances),
             "words": sum(len(utterance.words) for utterance in utterances),
-            "hours": round(sum(utterance.end - utterance.start for utterance in utterances) / 3600, 4),
+            "hours": round(sum(utterance.duration for utterance in utterances) / 3600, 4),
         }
 
     def write(
@@ -240,7 +242,7 @@ class DataDir:
                 id=utterance.id,
                 recording_id=self.recordings[utterance.recording].file,
                 start=utterance.start,
-                duration=round(utterance.end - utterance.start, 2),
+                duration=round(utterance.duration, 2),
                 channel=self.recordings[utterance.recording].channel,
                 text=" ".join(utterance.words),
                 speaker=utterance.speaker,

@@ -1,7 +1,7 @@
 """The decoding graph HCLG: HMM states, phonetic context, lexicon and grammar as one transducer.
 
-    python -m local.graph --lang lang --grammar lm/G.fst --model align/tri/model.pt \\
-        --conf '{"transition_scale": 1.0, "self_loop_scale": 0.1}' --out graph/tri/HCLG.fst
+    python -m local.graph --lang lang --grammar lm/G.fst --model align/tri4/35/model.pt \\
+        --conf '{"transition_scale": 1.0, "self_loop_scale": 0.1}' --out graph/tri4/HCLG.fst
 
 Input labels are pdf-id + 1, one a frame; output labels are word ids. As in Kaldi's ``mkgraph.sh``, the graph is
 determinized and minimized without the HMMs' self-loops, and these come last.

@@ -31,13 +31,14 @@ class Team:
 
     @staticmethod
     @contextlib.contextmanager
-    def join() -> Iterator[Team]:
+    def join(cuda: bool = False) -> Iterator[Team]:
         """Meet the other processes; an error of one ends all.
 
+        :param cuda: each takes a GPU where there are some.
         :raises RecipeError: where one fails.
         """
         try:
-            with adpsgd.World.join() as world:
+            with adpsgd.World.join(cuda=cuda) as world:
                 try:
                     yield Team(world)
                 except (RecipeError, FileNotFoundError) as error:
@@ -50,12 +51,18 @@ class Team:
         """Whether this is the process that decides and writes."""
         return self.world.rank == 0
 
-    def share(self, data: DataDir) -> DataDir:
-        """This process's speakers.
+    def share(self, read: Callable[[], DataDir]) -> DataDir:
+        """This process's speakers of what the leading process reads: a large set stands in memory once.
 
         :raises RecipeError: where there are fewer speakers than processes.
         """
-        return data.split(self.world.size)[self.world.rank]
+        if self.world.size == 1:
+            return read()
+        shares: list[Any] | None = read().split(self.world.size) if self.leads else None
+        mine: list[Any] = [None]
+        with self.world.exchange("sharing out the speakers"):
+            dist.scatter_object_list(mine, shares, src=0)
+        return mine[0]
 
     def total(self, sums: Sums) -> Sums:
         """Add up over all processes: a tensor, or a dataclass of tensors and numbers, of the same shapes everywhere."""

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 TINY = """
 corpus: mini
@@ -83,11 +84,14 @@ def test_a_run_that_is_killed_again_and_again_ends_with_a_table(root: Path, tmp_
     exp = tmp_path / "exp" / "swbd" / "mini"
     table = (exp / "report" / "wer.txt").read_text()
     assert table.startswith("Synthetic speech")
-    for system in ("tri", "allreduce", "adpsgd-random"):
+    for system in ("tri4", "allreduce", "adpsgd-random"):
         scores = json.loads((exp / "score" / system / "eval2000" / "wer.json").read_text())
         assert scores["all"]["N"] == scores["sw"]["N"] + scores["en"]["N"] > 100
         assert re.search(rf"^{system}.* all +{scores['all']['wer']:.1f} ", table, re.MULTILINE)
     assert "<svg" in (exp / "report" / "report.html").read_text()
+    assert all((exp / "align" / stage / "page.html").exists() for stage in ("mono", "tri1", "tri3", "tri4"))
+    network = torch.load(exp / "train" / "allreduce" / "final.pt", weights_only=True)
+    assert (network["kinds"], network["inputs"]) == (["fmllr", "ivector", "fbank"], 40 + 4 + 3 * 40)
     assert not list(exp.rglob("*.tmp"))
     code, output = _run(root, tmp_path, "--dry-run")
     assert code == 0
@@ -124,6 +128,44 @@ def test_a_knob_from_the_command_line(root: Path, tmp_path: Path) -> None:
     code, output = _run(root, tmp_path, "train", "--dry-run", "--printshellcmds", "--config", "am={cells: 24}")
     assert code == 0, output
     assert '"cells": 24' in output
+
+
+@pytest.mark.parametrize(
+    ("options", "present", "absent"),
+    [
+        (
+            ["inputs=[fbank]", "gmm_systems=[]"],
+            {"network_tree", "decoding_graph", "report"},
+            {"ivector_extractor", "kaldi_alignment", "likelihoods_of_job"},
+        ),
+        (
+            ["kaldi={alignments: have/ali}", "inputs=[ivector, fbank]"],
+            {"kaldi_alignment", "likelihoods_of_job", "ivector_extractor", "train_network"},
+            {"network_tree", "decoding_graph", "search_of_job", "report"},
+        ),
+        (
+            ["kaldi={alignments: have/ali, fmllr: [have/fmllr]}", "inputs=[fmllr, fbank]"],
+            {"kaldi_alignment", "kaldi_fmllr", "likelihoods_of_job"},
+            {"gmm_iterations", "network_tree", "search_of_job", "report"},
+        ),
+        (
+            ["kaldi={fmllr: have/fmllr}", "gmm_systems=[]"],
+            {"kaldi_fmllr", "network_tree", "search_of_job", "report"},
+            {"kaldi_alignment", "likelihoods_of_job"},
+        ),
+    ],
+)
+def test_what_is_brought_along_or_left_out_is_not_made(
+    options: list[str], present: set[str], absent: set[str], root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    for name in ("ali", "fmllr"):
+        (tmp_path / "have" / name).mkdir(parents=True)
+    code, output = _run(root, tmp_path, "--dry-run", "--config", *options)
+    assert code == 0, output
+    planned = set(re.findall(r"^(?:local)?rule (\w+):", output, re.MULTILINE))
+    assert present <= planned
+    assert not absent & planned
 
 
 def test_damaged_audio_fails_the_run_with_the_files_name(root: Path, tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def pieces(data: DataDir, features: Mapping[str, Any], seconds: float) -> Iterat
                 found.append([])
                 length = 0.0
             found[-1].append(key)
-            length += data.utterances[key].end - data.utterances[key].start
+            length += data.utterances[key].duration
         if length < seconds and len(found) > 1:
             rest = found.pop()
             found[-1] += rest
@@ -266,17 +266,17 @@ def read_frames(features: FeatureSet, keys: Sequence[str], projection: Tensor | 
     return plain, torch.cat([gmm_input(features[key], projection) for key in keys])
 
 
-def train(team: Team, model: HmmModel, data: DataDir, feats: Path, conf: IvectorConf) -> tuple[IvectorExtractor, list[dict]]:
-    """Train UBM and extractor on ``data``, each process with its own speakers.
+def train(team: Team, model: HmmModel, data: Path, feats: Path, conf: IvectorConf) -> tuple[IvectorExtractor, list[dict]]:
+    """Train UBM and extractor on the set ``data``, each process with its own speakers.
 
     :return: the extractor and the log: a line an iteration, with the log-likelihood before it; the matrix's is that less
         what the matrix does not change.
     :raises RecipeError: where there is too little speech.
     """
-    share = team.share(data)
+    share = team.share(lambda: DataDir.read(data))
     features = FeatureSet(feats, "mfcc", share.utt2side)
-    seconds = sum(utterance.end - utterance.start for utterance in data.utterances.values())
-    step = max(round(seconds / FRAME_SHIFT / _UBM_FRAMES), 1)
+    seconds = team.total(torch.tensor(sum(utterance.duration for utterance in share.utterances.values())))
+    step = max(round(float(seconds) / FRAME_SHIFT / _UBM_FRAMES), 1)
     if not len(features):
         raise RecipeError(f"{feats}: no features of {', '.join(list(share.speakers)[:5])}, one process's speakers; take fewer")
     log: list[dict[str, Any]] = []
@@ -354,17 +354,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # processes run side by side instead
-    data = DataDir.read(options.data)
     if options.command == "join":
-        join(data, options.parts, options.out)
+        join(DataDir.read(options.data), options.parts, options.out)
     elif options.command == "extract":
-        share = data.split(options.jobs)[options.job]
+        share = DataDir.read(options.data).split(options.jobs)[options.job]
         extractor, model = IvectorExtractor.load(options.extractor), HmmModel.load(options.model)
         extract(extractor, model, share, options.feats, options.out)
     else:
         conf = parse_conf(IvectorConf, options.conf)
         with Team.join() as team:
-            extractor, log = train(team, HmmModel.load(options.model), data, options.feats, conf)
+            extractor, log = train(team, HmmModel.load(options.model), options.data, options.feats, conf)
             if team.leads:
                 write_text(options.out.with_name("log.jsonl"), "".join(json.dumps(line) + "\n" for line in log))
                 extractor.save(options.out)

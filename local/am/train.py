@@ -220,7 +220,7 @@ def main() -> None:
     arguments = parser.parse_args()
     am, conf = parse_conf(AmConf, arguments.am, "am"), parse_conf(TrainConf, arguments.conf, "train")
     torch.set_num_threads(conf.threads)
-    with Team.join() as team:
+    with Team.join(cuda=True) as team:
         team.world.stop_on_signals()
         stores = FrameStore.read(arguments.egs), FrameStore.read(arguments.heldout)
         train(arguments.strategy, *stores, am, conf, team.world, arguments.out)

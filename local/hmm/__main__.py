@@ -1,7 +1,7 @@
 """Look into an alignment: align one utterance, and print what its words, phones and frames got.
 
-    python -m local.hmm show --model align/tri/model.pt --data D --feats F --lang L UTTERANCE \\
-        [--transforms align/sat/train/fmllr.scp] [--picture utterance.svg]
+    python -m local.hmm show --model align/tri4/35/model.pt --data D --feats F --lang L UTTERANCE \\
+        [--transforms align/network/train/fmllr.scp] [--picture utterance.svg]
 """
 
 from __future__ import annotations

@@ -411,7 +411,7 @@ def align_job(model: HmmModel, labels: HmmModel, lang: Lang, data: DataDir, feat
     :param labels: the model whose pdf-ids are written; its tree may be another than that of ``model``.
     """
     ids = [key for key in data.utterances if key in features]
-    lengths = {key: data.utterances[key].end - data.utterances[key].start for key in ids}
+    lengths = {key: data.utterances[key].duration for key in ids}
     transforms: dict[str, Tensor] = {}
 
     def run_pass(gmm: Gmm, name: str) -> dict[str, Alignment | None]:

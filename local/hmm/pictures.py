@@ -97,7 +97,7 @@ def utterance_pictures(alignment: Path, data: DataDir, feats: Path, count: int =
     :param alignment: the folder with ``ali.scp``, ``words.ctm`` and ``phones.ctm`` of ``data``.
     :raises RecipeError: where none is aligned.
     """
-    lengths = {key: data.utterances[key].end - data.utterances[key].start for key in read_archive(alignment / "ali.scp")}
+    lengths = {key: data.utterances[key].duration for key in read_archive(alignment / "ali.scp")}
     median = statistics.median(lengths.values())
     chosen: dict[str, str] = {}  # side to utterance
     for key in sorted(lengths, key=lambda key: (abs(lengths[key] - median), key)):
@@ -117,6 +117,6 @@ def _spans(path: Path, data: DataDir, chosen: Mapping[Side, str]) -> dict[str, l
         if side in chosen:
             utterance = data.utterances[chosen[side]]
             start, end = span.start - utterance.start, span.end - utterance.start
-            if 0 <= (start + end) / 2 < utterance.end - utterance.start:
+            if 0 <= (start + end) / 2 < utterance.duration:
                 spans[utterance.id].append(Span(span.label, start, end))
     return spans

@@ -16,7 +16,9 @@ the newest alignment ``alignment.json`` and ``pronunciations.txt``.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import operator
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +34,9 @@ from tqdm import tqdm
 from local.adaptation.linear import MIN_FRAMES, FmllrStats, LdaStats, MlltStats, apply, fmllr, identity_transform, lda, mllt
 from local.cli import RecipeError, parse_conf, run
 from local.datadir import DataDir
+from local.features import FeatureSet
 from local.files import read_archive, write_archive, write_text
-from local.hmm.align import Aligner, Alignment, Graph, check_share, gmm_input, pronunciations_of, read_inputs, splice
+from local.hmm.align import Aligner, Alignment, check_share, gmm_input, pronunciations_of, read_inputs, splice
 from local.hmm.gmm import Gmm, GmmStats, split_targets
 from local.hmm.model import HmmModel
 from local.hmm.topology import num_states
@@ -46,6 +49,7 @@ Value = TypeVar("Value")
 _VARIANCE_FLOOR = 0.01  # of the features' overall variance
 _MIN_OCCUPANCY = 5.0  # frames below which a Gaussian is given up
 _FRAMES_AT_ONCE = 50_000  # of the E step
+_MOST_STATES = 9  # of a phone
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class StageConf:
     power: float  # of a pdf's occupancy, by which the Gaussians are shared out
     min_frames: float  # that a Gaussian shall have on average
     boost_silence: float  # a factor on the likelihood of silence phones when aligning
-    utterances: int | None  # train on so many, the shortest; null: on all
+    utterances: int | None  # train on so many, evenly spread; null: on all
+    of_shortest: int | None  # take them from so many shortest ones
 
 
 @dataclass(frozen=True)
@@ -92,22 +97,62 @@ class SatConf(TriphoneConf):
     fmllr: tuple[int, ...]  # iterations, from 1, that begin with new transforms of the speakers
 
 
-class Trainer:
-    """A process's share of the utterances a model is trained on, held in memory, as the model sees them."""
+class Seen(Mapping[str, Tensor]):
+    """Utterances as a model sees them, ``(frames, D)``, made when asked for: the MFCC take a fraction of the memory."""
 
-    def __init__(self, team: Team, lang: Lang, data: DataDir, feats: Path, utterances: int | None = None) -> None:
-        """:param utterances: take so many of the whole set, the shortest."""
+    def __init__(
+        self,
+        mfcc: Mapping[str, np.ndarray],
+        projection: Tensor | None,
+        speakers: Mapping[str, str],
+        transforms: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.mfcc, self.projection, self.speakers, self.transforms = mfcc, projection, speakers, transforms
+
+    def __getitem__(self, key: str) -> Tensor:
+        x = gmm_input(self.mfcc[key], self.projection)
+        return x if self.transforms is None else apply(self.transforms[self.speakers[key]], x)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.mfcc)
+
+    def __len__(self) -> int:
+        return len(self.mfcc)
+
+
+class Trainer:
+    """A process's share of the utterances a model is trained on, held in memory."""
+
+    def __init__(
+        self,
+        team: Team,
+        lang: Lang,
+        data: Path,
+        feats: Path,
+        utterances: int | None = None,
+        of_shortest: int | None = None,
+    ) -> None:
+        """:param utterances: take so many of the set ``data``, evenly spread over its ``of_shortest`` shortest ones."""
         self.team, self.lang = team, lang
-        features = read_inputs(data, feats)
-        ids = sorted(features, key=lambda key: (data.utterances[key].end - data.utterances[key].start, key))[:utterances]
-        if not ids:
-            raise RecipeError("no utterance to train on")
-        share = set(team.share(data.subset(ids)).utterances)
-        self.words = {key: data.utterances[key].words for key in ids if key in share}
-        self.mfcc = {key: features[key] for key in self._bar(self.words, "read")}
+
+        def chosen() -> DataDir:
+            whole = DataDir.read(data)
+            ids = sorted(read_inputs(whole, feats), key=lambda key: (whole.utterances[key].duration, key))[:of_shortest]
+            if not ids:
+                raise RecipeError("no utterance to train on")
+            ids.sort()
+            count = min(utterances or len(ids), len(ids))
+            return whole.subset(ids[number * len(ids) // count] for number in range(count))
+
+        share = team.share(chosen).utterances
+        ids = sorted(share, key=lambda key: (share[key].duration, key))  # fastest to align with neighbours of like length
+        self.words = {key: share[key].words for key in ids}
+        features = FeatureSet(feats, "mfcc", {key: share[key].recording for key in ids})
+        self.mfcc = {key: features[key] for key in self._bar(ids, "read")}
+        self.speaker_of = {key: share[key].speaker for key in ids}
         self.speakers: dict[str, list[str]] = {}
-        for key in self.words:
-            self.speakers.setdefault(data.utterances[key].speaker, []).append(key)
+        for key, speaker in self.speaker_of.items():
+            self.speakers.setdefault(speaker, []).append(key)
         self.log: list[dict[str, Any]] = []
         self.alignments: dict[str, Alignment] = {}  # the newest
         self.failed: list[str] = []  # utterances that it has none of, of all processes
@@ -119,9 +164,9 @@ class Trainer:
     def project(self, projection: Tensor | None) -> None:
         """See the features through another projection, unadapted."""
         self.projection = projection
-        self.unadapted = {key: gmm_input(features, projection) for key, features in self.mfcc.items()}
+        self.unadapted = Seen(self.mfcc, projection, self.speaker_of)
         self.transforms: dict[str, Tensor] = {}
-        self._see(self.unadapted)
+        self.features = self.unadapted
 
     def transform(self, transforms: dict[str, Tensor]) -> None:
         """See each speaker's features through a transform.
@@ -131,20 +176,18 @@ class Trainer:
         if missing := sorted(set(self.speakers) - set(transforms)):
             raise RecipeError(f"speaker {missing[0]} has no fMLLR transform: train the stage before on all utterances")
         self.transforms = {speaker: transforms[speaker] for speaker in self.speakers}
-        self._see(
-            {key: apply(transforms[speaker], self.unadapted[key]) for speaker, keys in self.speakers.items() for key in keys}
-        )
+        self.features = Seen(self.mfcc, self.projection, self.speaker_of, self.transforms)
 
-    def _see(self, features: dict[str, Tensor]) -> None:
-        self.features = features
-        dims = next(iter(features.values())).shape[1]
-        sums = torch.zeros(1, 1 + 2 * dims, dtype=torch.float64)
-        for keys in self._chunks(list(features)):
-            frames = torch.cat([features[key] for key in keys])
-            sums += context_stats(frames, torch.zeros(len(frames), dtype=torch.int64), 1)
-        self.overall = self.team.total(sums)  # count, sum and sum of squares of all frames
-        mean, square = (self.overall[0, 1:] / self.overall[0, 0]).split(dims)
-        self.variance_floor = (_VARIANCE_FLOOR * (square - mean**2)).float()
+    def overall(self) -> Tensor:
+        """Count, sum and sum of squares of all processes' frames: ``(1, 1 + 2 D)``."""
+        parts = (torch.cat([self.features[key] for key in keys]) for keys in self._chunks(list(self.mfcc)))
+        return self.team.total(added(context_stats(x, torch.zeros(len(x), dtype=torch.int64), 1) for x in parts))
+
+    def variance_floor(self) -> Tensor:
+        """A share of the variance of all processes' frames: ``(D,)``."""
+        sums = self.overall()[0]
+        mean, square = (sums[1:] / sums[0]).chunk(2)
+        return (_VARIANCE_FLOOR * (square - mean**2)).float()
 
     def _chunks(self, keys: Sequence[str]) -> Iterator[list[str]]:
         """Some utterances at a time."""
@@ -173,8 +216,8 @@ class Trainer:
             if not aligned:
                 continue
             unadapted, seen, pdfs = (torch.cat([of[key] for key in aligned]) for of in (self.unadapted, self.features, pdf_ids))
-            keep = speech[pdfs]
-            stats = FmllrStats.of(model.gmm, unadapted[keep], pdfs[keep], transformed=seen[keep])
+            keep = speech[pdfs.long()]
+            stats = FmllrStats.of(model.gmm, unadapted[keep], pdfs[keep].long(), transformed=seen[keep])
             if stats.frames:  # a speaker may have been silent
                 before = self.transforms.get(speaker, transforms[speaker])
                 transforms[speaker] = fmllr(stats, MIN_FRAMES)
@@ -204,26 +247,22 @@ class Trainer:
                 if dice.random() < chosen.silence_after:
                     path.append(silence)
             pdfs = [model.tree.pdf((phone,), state) for phone in path or [silence] for state in range(model.num_states[phone])]
-            frames = len(self.features[key])
+            frames = len(self.mfcc[key])
             if frames >= len(pdfs):
                 alignments[key] = torch.tensor(pdfs)[torch.arange(frames) * len(pdfs) // frames]
         if not alignments:
             raise RecipeError("no utterance has as many frames as its words have HMM states: are the times in seconds?")
         return alignments
 
-    def compile(self, model: HmmModel) -> dict[str, Graph]:
-        """The graph of every utterance."""
-        aligner = Aligner(model, self.lang)
-        return {key: aligner.compile(words) for key, words in self.words.items()}
-
-    def align(self, model: HmmModel, graphs: Mapping[str, Graph], boost_silence: float = 1.0) -> dict[str, Alignment]:
+    def align(self, model: HmmModel, boost_silence: float = 1.0) -> dict[str, Alignment]:
         """Align every utterance.
 
         :param boost_silence: a factor on the likelihood of silence phones.
         :raises RecipeError: where more than 5 % have too few frames, or all of a process's utterances.
         """
+        self.alignments = {}  # room for the new ones
         aligner = Aligner(model, self.lang, boosted(model, boost_silence))
-        batch = ((key, features, graphs[key]) for key, features in self._bar(self.features.items(), "align"))
+        batch = ((key, self.features[key], aligner.compile(words)) for key, words in self._bar(self.words.items(), "align"))
         alignments = dict(aligner.align_features(batch))
         self.alignments = {key: alignment for key, alignment in alignments.items() if alignment is not None}
         if not self.alignments:
@@ -247,32 +286,35 @@ class Trainer:
         def accumulated(keys: list[str]) -> GmmStats:
             seen, pdfs = (torch.cat([of[key] for key in keys]) for of in (self.features, pdf_ids))
             if features is None:
-                return gmm.accumulate(seen, pdfs)
-            return gmm.accumulate(torch.cat([features[key] for key in keys]), pdfs, seen)
+                return gmm.accumulate(seen, pdfs.long())
+            return gmm.accumulate(torch.cat([features[key] for key in keys]), pdfs.long(), seen)
 
-        first, *rest = (accumulated(keys) for keys in self._chunks(list(pdf_ids)))
-        return self.team.total(sum(rest, first))
+        return self.team.total(added(accumulated(keys) for keys in self._chunks(list(pdf_ids))))
 
     def accumulate_lda(self, num_pdfs: int, context: int) -> LdaStats:
         """Sums for LDA of spliced MFCC between the pdfs of the newest alignment."""
         pdf_ids = pdf_ids_of(self.alignments)
-        first, *rest = (
+        parts = (
             LdaStats.of(
                 torch.cat([splice(torch.from_numpy(self.mfcc[key]), context) for key in keys]),
-                torch.cat([pdf_ids[key] for key in keys]),
+                torch.cat([pdf_ids[key] for key in keys]).long(),
                 num_pdfs,
             )
             for keys in self._chunks(list(pdf_ids))
         )
-        return self.team.total(sum(rest, first))
+        return self.team.total(added(parts))
 
     def decorrelate(self, model: HmmModel, pdf_ids: Mapping[str, Tensor]) -> float:
         """Fold a new MLLT into projection and means; return the gain, a frame."""
-        first, *rest = (
-            MlltStats.of(model.gmm, *(torch.cat([of[key] for key in keys]) for of in (self.features, pdf_ids)))
+        parts = (
+            MlltStats.of(
+                model.gmm,
+                torch.cat([self.features[key] for key in keys]),
+                torch.cat([pdf_ids[key] for key in keys]).long(),
+            )
             for keys in self._chunks(list(pdf_ids))
         )
-        stats = self.team.total(sum(rest, first))
+        stats = self.team.total(added(parts))
         transform = self.team.decide(None, lambda _: mllt(stats))
         assert self.projection is not None
         self.project((transform @ self.projection.double()).float())
@@ -288,23 +330,23 @@ class Trainer:
             count, sum and sum of squares ``(1 + 2 D,)``.
         """
         keys = list(alignments)
-        rows = np.concatenate(
-            [
-                np.column_stack([np.repeat(a.windows, [n for *_, n in a.phones], axis=0), a.hmm_states])
-                for a in alignments.values()
-            ]
+        base = max(*self.lang.phones.values(), _MOST_STATES) + 1
+        radices = base ** np.arange(3, -1, -1)  # a context as one number
+        codes = np.concatenate(
+            [np.repeat(a.windows @ radices[:3], [n for *_, n in a.phones]) + a.hmm_states for a in alignments.values()]
         )
-        base = rows.max() + 1
-        codes = ((rows[:, 0] * base + rows[:, 1]) * base + rows[:, 2]) * base + rows[:, 3]  # one number a context
-        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-        contexts = [(tuple(row[:3]), row[3]) for row in rows[first].tolist()]
-        places = torch.from_numpy(inverse).split([len(self.features[key]) for key in keys])
+        different, inverse = np.unique(codes, return_inverse=True)
+        rows = (different[:, None] // radices % base).tolist()
+        contexts = [(tuple(row[:3]), row[3]) for row in rows]
+        places = torch.from_numpy(inverse.astype(np.int32)).split([len(self.mfcc[key]) for key in keys])
         index = dict(zip(keys, places, strict=True))
-        stats = torch.zeros(len(contexts), self.overall.shape[1], dtype=torch.float64)
-        for some in self._chunks(keys):
-            frames, at = (torch.cat([of[key] for key in some]) for of in (self.features, index))
-            stats += context_stats(frames, at, len(contexts))
-        return index, dict(zip(contexts, stats.numpy(), strict=True))
+        parts = (
+            context_stats(
+                torch.cat([self.features[key] for key in some]), torch.cat([index[key] for key in some]).long(), len(contexts)
+            )
+            for some in self._chunks(keys)
+        )
+        return index, dict(zip(contexts, added(parts).numpy(), strict=True))
 
     def train(
         self,
@@ -320,11 +362,10 @@ class Trainer:
         :param pdf_ids: the first alignment; none where the first iteration begins with a new one.
         :param mllt_at: iterations that end with a new MLLT; :param fmllr_at: that begin with new transforms of the speakers.
         """
-        graphs = self.compile(model)
         for iteration in self._bar(range(len(self.log) + 1, until + 1), "train"):
             realigned = iteration in conf.realign or not pdf_ids
             if realigned:
-                alignments = self.align(model, graphs, conf.boost_silence)
+                alignments = self.align(model, conf.boost_silence)
                 counts = torch.zeros(model.num_transitions, dtype=torch.float64)
                 for alignment in alignments.values():
                     counts += torch.bincount(torch.from_numpy(alignment.transitions), minlength=len(counts))
@@ -334,7 +375,8 @@ class Trainer:
                 model.occupancy = self.team.total(occupancy)
             gain = self.adapt(model, pdf_ids) if iteration in fmllr_at else None
             stats = self.accumulate(model.gmm, pdf_ids)
-            model.gmm = self.team.decide(None, lambda _, s=stats: model.gmm.updated(s, self.variance_floor, _MIN_OCCUPANCY))
+            floor = self.variance_floor()
+            model.gmm = self.team.decide(None, lambda _, s=stats, f=floor: model.gmm.updated(s, f, _MIN_OCCUPANCY))
             if iteration in mllt_at:
                 gain = self.decorrelate(model, pdf_ids)
             if iteration < conf.grow_until:
@@ -352,10 +394,10 @@ class Trainer:
                 }
             )
         if not self.alignments:
-            self.align(model, graphs, conf.boost_silence)
+            self.align(model, conf.boost_silence)
         if fmllr_at and until == conf.iterations:
             stats = self.accumulate(model.gmm, pdf_ids, self.unadapted)
-            model.unadapted = model.gmm.updated(stats, self.variance_floor, 0.0)
+            model.unadapted = model.gmm.updated(stats, self.variance_floor(), 0.0)
         return model
 
     def write(self, model: HmmModel, out: Path) -> None:
@@ -364,8 +406,7 @@ class Trainer:
         def gathered(parts: list[tuple[dict[str, Tensor], AlignmentCounts]]) -> None:
             if transforms := {speaker: w for mine, _ in parts for speaker, w in mine.items()}:
                 write_archive(out / "fmllr.scp", ((speaker, transforms[speaker].numpy()) for speaker in sorted(transforms)))
-            first, *rest = (counts for _, counts in parts)
-            sum(rest, first).write(out, self.failed)
+            added(counts for _, counts in parts).write(out, self.failed)
             write_text(out / "log.jsonl", "".join(json.dumps(line) + "\n" for line in self.log))
             model.save(out / "model.pt")
 
@@ -420,6 +461,11 @@ class AlignmentCounts:
         write_text(out / "alignment.json", json.dumps(content) + "\n")
 
 
+def added(parts: Iterable[Value]) -> Value:
+    """The sum, no more than two parts at a time in memory."""
+    return functools.reduce(operator.add, parts)
+
+
 def context_stats(frames: Tensor, index: Tensor, size: int) -> Tensor:
     """Count, sum and sum of squares of each index's frames: ``(frames, D)``, ``(frames,)`` to ``(size, 1 + 2 D)``."""
     rows = torch.cat([torch.ones(len(frames), 1), frames, frames * frames], dim=1).double()
@@ -450,7 +496,7 @@ def train_mono(trainer: Trainer, before: Path | None, conf: StageConf, until: in
         for name, number in lang.phones.items()
     }
     tree = monophone_tree(states)
-    gmm = Gmm.single(trainer.overall.expand(tree.num_pdfs, -1), trainer.variance_floor)
+    gmm = Gmm.single(trainer.overall().expand(tree.num_pdfs, -1), trainer.variance_floor())
     model = _new_model(lang, tree, gmm)
     return trainer.train(model, trainer.equal_alignment(model), conf, until)
 
@@ -489,31 +535,34 @@ def grow_tree(trainer: Trainer, before: Path, conf: TreeConf, until: int) -> Hmm
 def first_alignments(trainer: Trainer, before: Path) -> HmmModel:
     """Align by the model of the stage before, on its own features, and return that model."""
     model = read_state(trainer, before)
-    trainer.align(model, trainer.compile(model))
+    trainer.align(model)
     return model
 
 
-def read_state(trainer: Trainer, folder: Path) -> HmmModel:
-    """The model in a folder that :meth:`Trainer.write` has made; the trainer sees the features as it does."""
+def read_state(trainer: Trainer, folder: Path, adapted: bool = False) -> HmmModel:
+    """The model in a folder that :meth:`Trainer.write` has made; the trainer sees the features as it does.
+
+    :param adapted: it is trained on adapted features, though no unadapted mixtures stand beside it yet.
+    """
     model = HmmModel.load(folder / "model.pt")
     if model.projection is not None:
         trainer.project(model.projection)
-    if (folder / "fmllr.scp").exists():
+    if adapted or model.unadapted is not None:
         archive = read_archive(folder / "fmllr.scp")
         trainer.transform({speaker: torch.tensor(archive[speaker]) for speaker in trainer.speakers if speaker in archive})
     return model
 
 
 def pdf_ids_of(alignments: Mapping[str, Alignment]) -> dict[str, Tensor]:
-    """The pdf-ids of every utterance, ``(frames,)`` int64."""
-    return {key: torch.from_numpy(alignment.pdf_ids).long() for key, alignment in alignments.items()}
+    """The pdf-ids of every utterance, ``(frames,)`` int32."""
+    return {key: torch.from_numpy(alignment.pdf_ids) for key, alignment in alignments.items()}
 
 
 def grow(trainer: Trainer, before: HmmModel, conf: TreeConf) -> tuple[HmmModel, dict[str, Tensor]]:
     """A tree for the newest alignment and the features as the trainer sees them, a Gaussian for each of its pdfs, and the
     utterances' pdf-ids."""
     index, stats = trainer.accumulate_contexts(trainer.alignments)
-    floor = trainer.variance_floor
+    floor = trainer.variance_floor()
 
     def decision(parts: list[dict[Context, np.ndarray]]) -> Tree:
         together: dict[Context, np.ndarray] = {}
@@ -530,7 +579,7 @@ def grow(trainer: Trainer, before: HmmModel, conf: TreeConf) -> tuple[HmmModel, 
     model.transitions = before.transitions.clone()
     model.occupancy = pooled[:, 0].clone()
     model.projection = trainer.projection
-    return model, {key: pdf_of[places] for key, places in index.items()}
+    return model, {key: pdf_of[places.long()].int() for key, places in index.items()}
 
 
 def triphone_tree(stats: Mapping[Context, np.ndarray], model: HmmModel, conf: TreeConf, variance_floor: Tensor) -> Tree:
@@ -586,16 +635,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     conf = parse_conf(kind, options.conf)
     if not options.state and (options.before is None) != (options.kind == "mono"):
         raise RecipeError("--before is needed, but for mono: triphones start from another model's alignments")
+    if isinstance(conf, StageConf) and not 0 < options.until <= conf.iterations:
+        raise RecipeError(f"--until: expected one of the stage's {conf.iterations} iterations, found {options.until}")
     with Team.join() as team:
-        lang, data = Lang.read(options.lang), DataDir.read(options.data)
-        trainer = Trainer(team, lang, data, options.feats, getattr(conf, "utterances", None))
+        lang = Lang.read(options.lang)
+        some = (conf.utterances, conf.of_shortest) if isinstance(conf, StageConf) else ()
+        trainer = Trainer(team, lang, options.data, options.feats, *some)
         if options.state:
             trainer.log = [json.loads(line) for line in (options.state / "log.jsonl").read_text().splitlines()]
             at = {"mllt_at": getattr(conf, "mllt", ()), "fmllr_at": getattr(conf, "fmllr", ())}
-            model = trainer.train(read_state(trainer, options.state), {}, conf, options.until, **at)
+            state = read_state(trainer, options.state, adapted=options.kind == "sat")
+            model = trainer.train(state, {}, conf, options.until, **at)
         else:
             model = begin(trainer, options.before, conf, options.until)
-        trainer.write(model, options.out)
+        if isinstance(conf, StageConf):
+            trainer.write(model, options.out)
+        elif team.leads:
+            model.save(options.out / "model.pt")
 
 
 if __name__ == "__main__":

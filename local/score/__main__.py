@@ -1,6 +1,6 @@
 """Score a decoded set as NIST does.
 
-    python -m local.score --stm data/eval2000/stm --glm data/eval2000/glm --ctm hyp.ctm --out score/tri/eval2000
+    python -m local.score --stm data/eval2000/stm --glm data/eval2000/glm --ctm hyp.ctm --out score/tri4/eval2000
 
 Writes ``wer.json``, ``report.sys`` (a line a conversation side) and ``report.pra`` (every alignment). Where NIST's SCTK is
 installed, ``hubscr.pl`` scores too, and a count that differs is an error.

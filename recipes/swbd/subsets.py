@@ -109,7 +109,7 @@ def _person(data: DataDir, utterance: Utterance) -> str:
 
 
 def _hours(utterances: Iterable[Utterance]) -> float:
-    return sum(utterance.end - utterance.start for utterance in utterances) / 3600
+    return sum(utterance.duration for utterance in utterances) / 3600
 
 
 def merge(corpora: list[DataDir]) -> DataDir:

@@ -36,6 +36,7 @@ MONO = {
     "min_frames": 10.0,
     "boost_silence": 1.0,
     "utterances": None,
+    "of_shortest": None,
 }
 TRI = {**MONO, "iterations": 6, "realign": [2, 4], "gaussians": 60, "grow_until": 4, "leaves": 30, "min_count": 10.0}
 LDA = {**TRI, "context": 1, "dims": 5, "mllt": [1, 2, 3]}

@@ -152,15 +152,17 @@ def test_jobs_align_as_one(corpus: PlantedCorpus, trained: Path, tmp_path: Path,
     assert all(np.array_equal(one[key], three[key]) for key in one)
 
 
-def test_the_shortest_utterances_are_the_subset(corpus: PlantedCorpus) -> None:
-    trainer = Trainer(ALONE, Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats, 10)
-    longest = max(corpus.frames[key] for key in trainer.words)
+def test_a_subset_is_spread_over_the_shortest_utterances(corpus: PlantedCorpus) -> None:
+    trainer = Trainer(ALONE, Lang.read(corpus.lang), corpus.data, corpus.feats, 10, 20)
+    shortest = sorted(corpus.frames.values())[:20]
     assert len(trainer.words) == 10
-    assert all(corpus.frames[key] >= longest for key in set(corpus.words) - set(trainer.words))
+    assert all(corpus.frames[key] <= shortest[-1] for key in trainer.words)
+    assert max(corpus.frames[key] for key in trainer.words) > shortest[9]  # spread over them, not the shortest alone
+    assert len(Trainer(ALONE, trainer.lang, corpus.data, corpus.feats, 1000).words) == 60
 
 
 def test_an_equal_alignment_gives_every_state_its_share(corpus: PlantedCorpus) -> None:
-    trainer = Trainer(ALONE, Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats)
+    trainer = Trainer(ALONE, Lang.read(corpus.lang), corpus.data, corpus.feats)
     model = random_model(trainer.lang, 1, seed=0, dims=5)
     names = {model.tree.pdf((phone,), 0): name for name, phone in model.phones.items()}
     paths = {}
@@ -179,10 +181,9 @@ def test_an_equal_alignment_gives_every_state_its_share(corpus: PlantedCorpus) -
 
 def test_contexts_statistics_are_sums_over_their_frames(corpus: PlantedCorpus, trained: Path) -> None:
     lang = Lang.read(corpus.lang)
-    trainer = Trainer(ALONE, lang, DataDir.read(corpus.data), corpus.feats, 12)
+    trainer = Trainer(ALONE, lang, corpus.data, corpus.feats, 12)
     model = HmmModel.load(trained / "mono" / "model.pt")
-    aligner = align.Aligner(model, lang)
-    alignments = trainer.align(model, {key: aligner.compile(words) for key, words in trainer.words.items()})
+    alignments = trainer.align(model)
     index, stats = trainer.accumulate_contexts(alignments)
     expected: dict = {}
     for key, alignment in alignments.items():
@@ -347,11 +348,10 @@ def together(root: Path, processes: int, *arguments: str) -> None:
 
 
 def test_boosting_silence_gives_it_more_frames(corpus: PlantedCorpus, trained: Path) -> None:
-    trainer = Trainer(ALONE, Lang.read(corpus.lang), DataDir.read(corpus.data), corpus.feats)
+    trainer = Trainer(ALONE, Lang.read(corpus.lang), corpus.data, corpus.feats)
     model = HmmModel.load(trained / "tri" / "model.pt")
-    graphs = trainer.compile(model)
     silence = []
     for boost in (1e-4, 1.0, 1e4):
-        alignments = trainer.align(model, graphs, boost)
+        alignments = trainer.align(model, boost)
         silence.append(sum(n for a in alignments.values() for phone, _, n in a.phones if phone == "sil"))
     assert silence[0] < silence[1] < silence[2]
