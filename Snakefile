@@ -48,7 +48,8 @@ KINDS = {"mono": "mono", "tri1": "tri", "tri2": "tri", "tri3": "lda", "tri4": "s
 STAGES = {stage: kind for stage, kind in KINDS.items() if config["gmm"][stage]}
 KALDI = config["kaldi"]
 OWN_FMLLR, KALDI_FMLLR = ("fmllr" in config["inputs"] and bool(KALDI["fmllr"]) == given for given in (False, True))
-SYSTEMS = [*config["gmm_systems"], *config["strategies"]]  # GMM stages, and the network trained with each strategy
+NETWORKS = [] if KALDI["alignments"] else config["strategies"]  # to be decoded: Kaldi's tree has no graph here
+SYSTEMS = [*config["gmm_systems"], *NETWORKS]  # GMM stages, and the network trained with each strategy
 
 recipe.prepare_environment(ROOT)
 
@@ -60,7 +61,7 @@ wildcard_constraints:
     stage="|".join(STAGES),
     until=r"\d+",
     graph="|".join([*STAGES, "network"]),
-    system="|".join([*STAGES, *config["strategies"]]),
+    system="|".join([*STAGES, *NETWORKS]),
     strategy="|".join(config["strategies"]),
 
 

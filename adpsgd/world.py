@@ -57,7 +57,8 @@ class World:
     def join(timeout_seconds: float = 1800, cuda: bool = True) -> World:
         """Join the learners that torchrun or srun has started (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or be alone.
 
-        Where there is CUDA, unless it is not wanted, a learner has the device of its LOCAL_RANK, collectives of device tensors go by NCCL, the rest by gloo.
+        With CUDA, unless it is not wanted, a learner has the device of its LOCAL_RANK; collectives of device tensors go by
+        NCCL, the rest by gloo.
 
         :param timeout_seconds: how long an exchange may take. Dead and stopped learners are noticed long before, by their
             heartbeats; this is for one that lives but does not come.

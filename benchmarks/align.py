@@ -3,8 +3,8 @@
     python -m benchmarks.align --exp exp/swbd/mini [--set train] [--utterances 500]
 
 Needs a run up to the stage 'egs'; the model is the speaker-adapted one. Prints a Markdown table of frames a second of
-processor time. The beam search gets
-the same graphs and the same likelihoods; the row 'searches agree' says on how many utterances it found as good a path.
+processor time. The beam search gets the same graphs and the same likelihoods; the row 'searches agree' says on how many
+utterances it found as good a path.
 """
 
 from __future__ import annotations

@@ -116,16 +116,25 @@ class DataDir:
 
         :raises RecipeError: where there are fewer speakers than jobs.
         """
-        speakers = self.speakers
-        if jobs > len(speakers):
-            raise RecipeError(f"{jobs} jobs for {len(speakers)} speakers: a speaker is never split; take fewer jobs")
-        seconds = {speaker: sum(self.utterances[key].duration for key in ids) for speaker, ids in speakers.items()}
+        return self._split(self.speakers, "speaker", jobs)
+
+    def split_sides(self, jobs: int) -> list[DataDir]:
+        """Share the sides out in the same way; never a side over two parts, though two persons may speak on it.
+
+        :raises RecipeError: where there are fewer sides than jobs.
+        """
+        return self._split(self.sides, "side", jobs)
+
+    def _split(self, groups: dict[str, list[str]], what: str, jobs: int) -> list[DataDir]:
+        if jobs > len(groups):
+            raise RecipeError(f"{jobs} jobs for {len(groups)} {what}s: a {what} is never split; take fewer jobs")
+        seconds = {name: sum(self.utterances[key].duration for key in ids) for name, ids in groups.items()}
         shares: list[list[str]] = [[] for _ in range(jobs)]
         load = [0.0] * jobs
-        for speaker in sorted(speakers, key=lambda name: (-seconds[name], name)):
+        for name in sorted(groups, key=lambda name: (-seconds[name], name)):
             job = load.index(min(load))
-            shares[job] += speakers[speaker]
-            load[job] += seconds[speaker]
+            shares[job] += groups[name]
+            load[job] += seconds[name]
         return [self.subset(share) for share in shares]
 
     def validate(self) -> None:

@@ -94,6 +94,7 @@ class Stats:
     frames: int = 0
     seconds_of_likelihoods: float = 0.0
     seconds_of_search: float = 0.0  # over all points
+    seconds_of_adaptation: float = 0.0  # decoding for the speakers' transforms
     retried: int = 0  # searches that ended in no final state at first
     partial: int = 0  # and again with the wider beam: their best partial path was taken
     without_frames: list[str] = field(default_factory=list)
@@ -182,7 +183,7 @@ def transformed(features_of: Features, data: DataDir, transforms: Mapping[str, T
 
 
 def adapt(
-    model: HmmModel, data: DataDir, features_of: Features, decoder: Decoder, aligner: Aligner, scale: float, stats: Stats
+    model: HmmModel, data: DataDir, features_of: Features, decoder: Decoder, aligner: Aligner, scale: float
 ) -> dict[str, Tensor]:
     """Each speaker's transform, by the words found without it; and once more by those found with it, as Kaldi's recipe does."""
     assert model.unadapted is not None
@@ -195,9 +196,7 @@ def adapt(
             for key in keys:
                 if (scores := scores_of(key)) is None:
                     continue
-                began = time.perf_counter()
-                words = decoder.decode(scores * np.float32(scale), stats)
-                stats.seconds_of_search += time.perf_counter() - began
+                words = decoder.decode(scores * np.float32(scale), Stats())
                 ((_, alignment),) = aligner.align([(key, scores, aligner.compile(words))])
                 if alignment is not None:
                     features.append(features_of(key))
@@ -286,9 +285,10 @@ def search_job(
     if scores_of is None:
         assert features_of is not None
         if model.unadapted is not None:
-            middle = points[len(points) // 2]
-            decoder = decoders[middle.insertion_penalty]
-            transforms = adapt(model, data, features_of, decoder, aligner, middle.acoustic_scale, stats)
+            scale, penalty = (sorted(set(axis))[(len(set(axis)) - 1) // 2] for axis in zip(*points, strict=True))
+            began = time.perf_counter()
+            transforms = adapt(model, data, features_of, decoders[penalty], aligner, scale)
+            stats.seconds_of_adaptation = time.perf_counter() - began
             features_of = transformed(features_of, data, transforms)
         scores_of = gmm_scores(model.gmm, features_of)
     results = search(data, scores_of, decoders, points, aligner, stats)
@@ -322,6 +322,7 @@ def _report(stats: Stats, points: int) -> dict[str, float]:
         "points": points,
         "real_time_factor_of_likelihoods": stats.seconds_of_likelihoods / audio,
         "real_time_factor_of_search": stats.seconds_of_search / audio / points,
+        "real_time_factor_of_adaptation": stats.seconds_of_adaptation / audio,
         "retried": stats.retried,
         "partial": stats.partial,
         "without_frames": stats.without_frames,

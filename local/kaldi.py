@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -66,6 +67,11 @@ def _model(folder: Path) -> str:
 def num_pdfs_of(folder: Path, highest: int) -> int:
     """How many pdfs the alignments' model has: what hmm-info says of its final.mdl; else those that occur, ``highest + 1``."""
     if not (folder / "final.mdl").exists() or shutil.which("hmm-info") is None:
+        print(
+            f"warning: {folder}: the pdfs are counted by the highest pdf-id, {highest}; with final.mdl there and Kaldi's "
+            "hmm-info in PATH they would be the model's",
+            file=sys.stderr,
+        )
         return highest + 1
     said = subprocess.run(["hmm-info", _model(folder)], capture_output=True, text=True, check=True).stdout
     found = re.search(r"number of pdfs (\d+)", said)

@@ -160,7 +160,7 @@ def time_table(exp: Path) -> Table:
                 sums[1] += float(row["s"])
                 sums[2] += _number(row["cpu_time"])
                 sums[3] = max(sums[3], _number(row["max_rss"]))
-    order = ["corpus", "data", "lang", "feats", "align", "ivector", "egs", "train", "graph", "decode", "score"]
+    order = ["corpus", "data", "lang", "feats", "align", "ivector", "egs", "train", "graph", "decode", "likelihoods", "score"]
     rows: Table = [["stage", "jobs", "seconds", "processor seconds", "peak MB"]]
     for stage in sorted(stages, key=lambda name: order.index(name) if name in order else len(order)):
         jobs, wall, cpu, memory = stages[stage]

@@ -36,7 +36,32 @@ def complete(config: Mapping[str, Any], root: Path, schema_path: Path) -> dict[s
         typed["strategies"] = [_named(strategy) for strategy in typed["strategies"]]
     for error in jsonschema.Draft202012Validator(schema).iter_errors(typed):
         raise RecipeError(_explain(error))
+    _check_stages(typed)
     return typed
+
+
+def _check_stages(config: Mapping[str, Any]) -> None:
+    """Check what the schema cannot say of GMM stages and of what comes from Kaldi.
+
+    :raises RecipeError: naming the key.
+    """
+    for stage, conf in config.get("gmm", {}).items():
+        if not isinstance(conf, Mapping) or "iterations" not in conf:
+            continue
+        last, stops = conf["iterations"], conf["stops"]
+        if stops != sorted(set(stops)) or (stops and stops[-1] >= last):
+            raise RecipeError(
+                f"config: gmm.{stage}.stops: expected ascending iterations before the last, {last}, found {stops}"
+            )
+        for key in ("realign", "mllt", "fmllr"):
+            if beyond := [iteration for iteration in conf.get(key, ()) if iteration > last]:
+                raise RecipeError(f"config: gmm.{stage}.{key}: {beyond[0]} is beyond the {last} iterations")
+        if conf["grow_until"] > last:
+            raise RecipeError(f"config: gmm.{stage}.grow_until: {conf['grow_until']} is beyond the {last} iterations")
+    if any(config.get("gmm", {}).get("tri4", {}).get(key) for key in ("utterances", "of_shortest")):
+        raise RecipeError("config: gmm.tri4.utterances: expected null: every speaker needs a transform")
+    if config.get("kaldi", {}).get("fmllr") and "fmllr" not in config["inputs"]:
+        raise RecipeError("config: kaldi.fmllr is given, and inputs does not name fmllr: set one of the two")
 
 
 def _named(strategy: Any) -> Any:

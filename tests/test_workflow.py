@@ -164,3 +164,29 @@ def test_conda_and_pip_install_the_same(root: Path) -> None:
     lines = [line for line in (root / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")]
     conda = yaml.safe_load((root / "recipes/swbd/environment.yaml").read_text())
     assert conda["dependencies"][-1]["pip"] == lines
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tri1": {"stops": [9, 35]}}, r"gmm.tri1.stops: expected ascending iterations before the last, 35, found \[9, 35\]"),
+        ({"mono": {"stops": [20, 10]}}, r"gmm.mono.stops: expected ascending"),
+        ({"tri3": {"mllt": [2, 36]}}, "gmm.tri3.mllt: 36 is beyond the 35 iterations"),
+        ({"tri2": {"realign": [40]}}, "gmm.tri2.realign: 40 is beyond"),
+        ({"tri1": {"grow_until": 36}}, "gmm.tri1.grow_until: 36 is beyond"),
+        ({"tri4": {"fmllr": []}}, r"gmm.tri4.fmllr: \[\] should be non-empty"),
+        ({"tri4": {"utterances": 100}}, "gmm.tri4.utterances: expected null: every speaker needs a transform"),
+    ],
+)
+def test_stages_that_cannot_be_trained_as_they_say_are_refused(change: dict, message: str, root: Path) -> None:
+    config = yaml.safe_load((root / "recipes/swbd/config.yaml").read_text())
+    config["gmm"] |= change
+    with pytest.raises(RecipeError, match=message):
+        complete(config, root, root / "recipes/swbd/schema.yaml")
+
+
+def test_features_of_kaldi_that_no_network_sees_are_refused(root: Path) -> None:
+    config = yaml.safe_load((root / "recipes/swbd/config.yaml").read_text())
+    config |= {"kaldi": {"alignments": None, "fmllr": "somewhere"}, "inputs": ["fbank"]}
+    with pytest.raises(RecipeError, match=r"kaldi\.fmllr is given, and inputs does not name fmllr"):
+        complete(config, root, root / "recipes/swbd/schema.yaml")

@@ -283,16 +283,17 @@ def train(team: Team, model: HmmModel, data: Path, feats: Path, conf: IvectorCon
     frames = torch.cat([gmm_input(features[key], model.projection) for key in list(features)[::step]])
     ubm = train_ubm(team, frames, conf, log)
 
-    occupancy, first = [], []
+    mine = list(pieces(share, features, conf.piece_seconds))
+    occupancy = torch.empty(len(mine), ubm.num_gaussians)
+    first = torch.empty(len(mine), *ubm.means.shape)
     whole: GmmStats | None = None
-    for keys in tqdm(list(pieces(share, features, conf.piece_seconds)), desc="statistics", disable=not team.leads):
+    for place, keys in enumerate(tqdm(mine, desc="statistics", disable=not team.leads)):
         stats = gmm_stats(ubm, *read_frames(features, keys, model.projection))
-        occupancy.append(stats.occupancy.float())
-        first.append(stats.first.float())
+        occupancy[place], first[place] = stats.occupancy, stats.first
         whole = stats if whole is None else whole + stats
     whole = team.total(whole)
     extractor = team.decide(None, lambda _: first_extractor(ubm, whole, conf))
-    return train_matrix(team, extractor, torch.stack(occupancy), torch.stack(first), conf, log), log
+    return train_matrix(team, extractor, occupancy, first, conf, log), log
 
 
 def first_extractor(ubm: Gmm, whole: GmmStats, conf: IvectorConf) -> IvectorExtractor:
@@ -357,7 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command == "join":
         join(DataDir.read(options.data), options.parts, options.out)
     elif options.command == "extract":
-        share = DataDir.read(options.data).split(options.jobs)[options.job]
+        share = DataDir.read(options.data).split_sides(options.jobs)[options.job]
         extractor, model = IvectorExtractor.load(options.extractor), HmmModel.load(options.model)
         extract(extractor, model, share, options.feats, options.out)
     else:

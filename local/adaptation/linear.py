@@ -7,6 +7,7 @@ fMLLR, Gales 1998, "Maximum likelihood linear transformations for HMM-based spee
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from local.cli import RecipeError
 from local.hmm.gmm import Gmm
 
 _SWEEPS = 30  # over the rows of a transform, each row given the others
+_FLAT = 1e-6  # of the largest eigenvalue of the frames' second moments: a direction without any spread, as of dead channels
 _NO_GAIN = 1e-6  # of log-likelihood a frame
 _FRAMES_AT_ONCE = 512  # so that their products fit into the cache
 MIN_FRAMES = 500.0  # of speech: a speaker with fewer is not adapted, as in Kaldi
@@ -47,6 +49,8 @@ def lda(stats: LdaStats, dims: int) -> Tensor:
 
     :raises RecipeError: where there are too few frames or classes.
     """
+    if dims > stats.sums.shape[1]:
+        raise RecipeError(f"gmm.tri3.dims: expected at most the {stats.sums.shape[1]} dimensions spliced, found {dims}")
     total, seen = stats.counts.sum(), stats.counts > 0
     if int(seen.sum()) <= 1 or total <= stats.sums.shape[1]:
         raise RecipeError(
@@ -174,6 +178,10 @@ def fmllr(stats: FmllrStats, min_frames: float, start: Tensor | None = None) -> 
     """
     dims = len(stats.linear)
     if stats.frames < min_frames:
+        return identity_transform(dims)
+    spread = torch.linalg.eigvalsh(stats.quadratic.sum(0))
+    if not spread[0] > _FLAT * spread[-1]:
+        print(f"warning: {stats.frames:.0f} frames of one speaker do not fill {dims} dimensions: not adapted", file=sys.stderr)
         return identity_transform(dims)
     w = identity_transform(dims) if start is None else start.double().clone()
     quadratic = stats.quadratic.clone()

@@ -128,29 +128,37 @@ def write_store(inputs: Inputs, alignments: Mapping[str, np.ndarray], num_pdfs: 
     """Write the store of the aligned utterances, one after another: the features never stand in memory together.
 
     :param alignments: pdf-ids of each utterance, ``(frames,)``.
-    :raises RecipeError: where an utterance's numbers of frames differ, or a pdf-id is none of the model's.
+    :raises RecipeError: where an utterance's numbers of frames differ, a pdf-id is none of the model's, or features are no
+        numbers of float16; where more than 5 % of the utterances lack a part.
     """
-    keys = sorted(alignments)
-    pdf_ids = {key: np.asarray(alignments[key], np.int32) for key in keys}
-    bounds = np.cumsum([0, *(len(pdf_ids[key]) for key in keys)])
+    keys = sorted(key for key in alignments if key in inputs)
+    lost = sorted(set(alignments) - set(keys))
+    check_share(len(lost), len(alignments), lost, f"are aligned and have not all of {inputs.kinds}")
+    bounds = np.cumsum([0, *(len(alignments[key]) for key in keys)])
     sides = sorted({inputs.utt2side[key] for key in keys})
     place = {side: number for number, side in enumerate(sides)}
     side_of = np.array([place[inputs.utt2side[key]] for key in keys])
     plain, dims = (part.shape[1] for part in inputs.parts(keys[0]))
     with atomic_dir(out) as folder:
-        features = np.lib.format.open_memmap(folder / "features.npy", "w+", np.float16, (int(bounds[-1]), plain + dims))
+        frames = int(bounds[-1])
+        features = np.lib.format.open_memmap(folder / "features.npy", "w+", np.float16, (frames, plain + dims))
+        targets = np.lib.format.open_memmap(folder / "targets.npy", "w+", np.int32, (frames,))
         for key, first, end in zip(tqdm(keys, desc="egs", mininterval=2), bounds, bounds[1:], strict=False):
-            frames, pdfs = np.concatenate(inputs.parts(key), axis=1), pdf_ids[key]
-            if len(frames) != len(pdfs):
+            whole, pdfs = np.concatenate(inputs.parts(key), axis=1), alignments[key]
+            if len(whole) != len(pdfs):
                 raise RecipeError(
-                    f"utterance {key}: {len(frames)} frames of features, {len(pdfs)} of alignment; were both made from the "
+                    f"utterance {key}: {len(whole)} frames of features, {len(pdfs)} of alignment; were both made from the "
                     "same audio, with the same snip_edges?"
                 )
             if pdfs.min() < 0 or pdfs.max() >= num_pdfs:
                 raise RecipeError(f"utterance {key}: pdf-id {pdfs.max()} in the alignment, the model has {num_pdfs}")
-            features[first:end] = frames
+            if whole.shape[1] != plain + dims:
+                raise RecipeError(f"utterance {key}: {whole.shape[1]} features a frame, {plain + dims} in utterance {keys[0]}")
+            if not (np.abs(whole) < np.finfo(np.float16).max).all():
+                raise RecipeError(f"utterance {key}: its features are not all finite and within float16; make them anew")
+            features[first:end], targets[first:end] = whole, pdfs
         features.flush()
-        np.save(folder / "targets.npy", np.concatenate([pdf_ids[key] for key in keys]))
+        targets.flush()
         np.save(folder / "bounds.npy", bounds)
         np.save(folder / "ivectors.npy", np.stack([inputs.of_side(side) for side in sides]))
         np.save(folder / "sides.npy", side_of)

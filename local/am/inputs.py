@@ -58,6 +58,10 @@ class Inputs:
             inputs.ivectors = read_archive(arguments.ivectors, expected=set(data.utt2side.values()))
         return inputs
 
+    def __contains__(self, key: str) -> bool:
+        """Whether an utterance has all parts."""
+        return key in self.fbank and (self.fmllr is None or key in self.fmllr)
+
     @property
     def kinds(self) -> list[str]:
         """Names of the parts, in order."""

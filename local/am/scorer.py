@@ -64,7 +64,18 @@ def network_scores(network: Path, inputs: Inputs) -> Callable[[str], np.ndarray 
     scorer = NetworkScorer.load(network)
     if scorer.kinds != inputs.kinds:
         raise RecipeError(f"{network}: a network of inputs {scorer.kinds}, found {inputs.kinds}: see --transforms, --ivectors")
-    return lambda key: np.asarray(scorer(inputs.whole(key)), dtype=np.float32) if key in inputs.fbank else None
+
+    def scores_of(key: str) -> np.ndarray | None:
+        if key not in inputs.fbank:
+            return None
+        frames = inputs.whole(key)
+        if frames.shape[1] != scorer.model.lstm.input_size:
+            raise RecipeError(
+                f"utterance {key}: {frames.shape[1]} inputs a frame, {network} was trained on {scorer.model.lstm.input_size}"
+            )
+        return scorer(frames)
+
+    return scores_of
 
 
 def main() -> None:

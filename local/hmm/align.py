@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import math
+import shutil
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +33,7 @@ from local.adaptation.speakers import speaker_transform
 from local.cli import RecipeError, run
 from local.datadir import DataDir
 from local.features import FRAME_SHIFT, FeatureSet, add_deltas
-from local.files import join_archives, read_archive, write_archive, write_text
+from local.files import atomic_path, join_archives, write_archive, write_text
 from local.hmm.gmm import Gmm
 from local.hmm.model import HmmModel
 from local.hmm.tree import NO_PHONE
@@ -437,7 +438,6 @@ def align_job(model: HmmModel, labels: HmmModel, lang: Lang, data: DataDir, feat
     aligned_or_not = run_pass(model.gmm, "align")
     done = {key: alignment for key, alignment in aligned_or_not.items() if alignment is not None}
     failed = sorted(set(aligned_or_not) - set(done))
-    check_share(len(failed), len(data.utterances), failed, "are too short for their words")
     phones, words = [], []
     for key in sorted(done):
         utterance = data.utterances[key]
@@ -466,10 +466,16 @@ def align_job(model: HmmModel, labels: HmmModel, lang: Lang, data: DataDir, feat
 def join(parts: Sequence[Path], data: DataDir, out: Path) -> None:
     """Join the jobs' alignments into ``out``.
 
-    :raises RecipeError: where more than 5 % of the set's utterances have none.
+    :raises RecipeError: where more than 5 % of the set's utterances have none: a job's share of them may be too small to tell.
     """
+    aligned = {line.split(maxsplit=1)[0] for part in parts for line in (part / "ali.scp").read_text().splitlines()}
+    lost = sorted(set(data.utterances) - aligned)
+    check_share(len(lost), len(data.utterances), lost, "have no alignment: too short for their words")
     for name in ("phones.ctm", "words.ctm"):
-        write_text(out / name, "".join((part / name).read_text(encoding="utf-8") for part in parts))
+        with atomic_path(out / name) as temporary, open(temporary, "wb") as whole_file:
+            for part in parts:
+                with open(part / name, "rb") as file:
+                    shutil.copyfileobj(file, whole_file)
     stats = [json.loads((part / "stats.json").read_text(encoding="utf-8")) for part in parts]
     whole = {key: sum(part[key] for part in stats) for key in ("utterances", "frames", "log_likelihood")}
     whole["num_pdfs"] = stats[0]["num_pdfs"]
@@ -477,8 +483,6 @@ def join(parts: Sequence[Path], data: DataDir, out: Path) -> None:
     write_text(out / "stats.json", json.dumps(whole) + "\n")
     for name in ("ali.scp", "fmllr.scp"):
         join_archives([part / name for part in parts], out / name)
-    lost = sorted(set(data.utterances) - set(read_archive(out / "ali.scp")))
-    check_share(len(lost), len(data.utterances), lost, "have no alignment")
 
 
 def main() -> None:
@@ -504,7 +508,7 @@ def main() -> None:
     model, lang = HmmModel.load(arguments.model), Lang.read(arguments.lang)
     labels = HmmModel.load(arguments.labels) if arguments.labels else model
     share = data.split(arguments.jobs)[arguments.job]
-    align_job(model, labels, lang, share, read_inputs(share, arguments.feats), arguments.out)
+    align_job(model, labels, lang, share, FeatureSet(arguments.feats, "mfcc", share.utt2side), arguments.out)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from local.adaptation import linear
 from local.adaptation.linear import FmllrStats, LdaStats, MlltStats, apply, fmllr, identity_transform, lda, mllt
 from local.cli import RecipeError
 from local.hmm.gmm import Gmm
+from tests.hmm.planted import random_gmm
 
 
 def mixture(pdfs: int = 4, gaussians: int = 2, dims: int = 3) -> Gmm:
@@ -133,3 +134,22 @@ def test_fmllr_undoes_a_known_affine_map() -> None:
     inverse = torch.linalg.inv(matrix)
     expected = torch.cat([inverse, (-inverse @ offset)[:, None]], 1).double()
     torch.testing.assert_close(total, expected, atol=0.03, rtol=0)
+
+
+def test_a_speaker_whose_frames_fill_no_space_is_not_adapted(capsys: pytest.CaptureFixture[str]) -> None:
+    """A dead channel: all frames the same, or a dimension that never changes."""
+    generator = torch.Generator().manual_seed(3)
+    gmm = random_gmm(torch.tensor([2, 3]), 4, generator)
+    pdf_ids = torch.randint(0, 2, (600,), generator=generator)
+    alive = torch.randn(600, 4, generator=generator)
+    flat = torch.cat([alive[:, :3], torch.zeros(600, 1)], 1)
+    for frames in (alive[:1].expand(600, -1), flat):
+        torch.testing.assert_close(fmllr(FmllrStats.of(gmm, frames, pdf_ids), 500.0), identity_transform(4))
+        assert "600 frames of one speaker do not fill 4 dimensions" in capsys.readouterr().err
+    assert not torch.equal(fmllr(FmllrStats.of(gmm, alive, pdf_ids), 500.0), identity_transform(4))
+
+
+def test_more_lda_directions_than_dimensions_are_refused() -> None:
+    frames, classes = torch.randn(50, 4), torch.arange(50) % 5
+    with pytest.raises(RecipeError, match=r"gmm\.tri3\.dims: expected at most the 4 dimensions spliced, found 5"):
+        lda(LdaStats.of(frames, classes, 5), 5)

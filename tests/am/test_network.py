@@ -153,6 +153,16 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=f"utterance {key}: pdf-id 7 in the alignment, the model has 5"):
         write_store(inputs, parts.pdf_ids | {key: np.full(40, 7, np.int32)}, 5, tmp_path / "egs")
     assert not (tmp_path / "egs").exists()
+    for bad, message in ((np.inf, "not all finite"), (np.nan, "not all finite"), (1e6, "within float16")):
+        features = {key: np.full((n, 40), bad, np.float32) for key, n in parts.frames.items()}
+        write_archive(tmp_path / "kaldi.scp", sorted(features.items()))
+        brought = Inputs.of_arguments(argparse.Namespace(**of_kaldi), parts.data)
+        with pytest.raises(RecipeError, match=f"utterance {key}: .*{message}"):
+            write_store(brought, parts.pdf_ids, 5, tmp_path / "egs")
+    features = {key: np.zeros((n, 38 + n // 20), np.float32) for key, n in parts.frames.items()}
+    write_archive(tmp_path / "kaldi.scp", sorted(features.items()))
+    with pytest.raises(RecipeError, match="79 features a frame, 80 in utterance"):
+        write_store(Inputs.of_arguments(argparse.Namespace(**of_kaldi), parts.data), parts.pdf_ids, 5, tmp_path / "egs")
     features = {key: np.zeros((n - 1, 40), np.float32) for key, n in parts.frames.items()}
     write_archive(tmp_path / "kaldi.scp", sorted(features.items()))
     brought = Inputs.of_arguments(argparse.Namespace(**of_kaldi), parts.data)
@@ -162,6 +172,8 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     brought = Inputs.of_arguments(argparse.Namespace(**of_kaldi), parts.data)
     with pytest.raises(RecipeError, match=f"utterance {key} has log-mel and no fMLLR features"):
         brought.parts(key)
+    with pytest.raises(RecipeError, match=r"2 of 2 utterances are aligned and have not all of \['fmllr', 'ivector', 'fbank'\]"):
+        write_store(brought, parts.pdf_ids, 5, tmp_path / "egs")
     write_archive(tmp_path / "ivectors.scp", [("sw02001-A", parts.ivectors["sw02001-A"])])
     with pytest.raises(RecipeError, match=r"1 of the expected keys are missing, the first is sw02001-B"):
         Inputs.of_arguments(parts.arguments, parts.data)

@@ -101,3 +101,15 @@ def test_genders_of_some_speakers_are_refused() -> None:
     data.genders = {"sw0-A": "x"}
     with pytest.raises(RecipeError, match="speaker sw0-A: expected gender m or f, found 'x'"):
         data.validate()
+
+
+def test_a_side_on_which_two_persons_speak_is_one_job_s_where_sides_are_split() -> None:
+    sides = {f"en_{n}-A": Recording(f"en_{n}-A", Path("x.sph"), 0, f"en_{n}", "A", 80_000) for n in (1, 2)}
+    speakers = ["en_1-A", "en_1-A1", "en_2-A", "en_2-A1"]
+    utterances = {f"{s}_0": Utterance(f"{s}_0", s, s[:6], 0.0, 1.0 + n, ()) for n, s in enumerate(speakers)}
+    data = DataDir(sides, utterances)
+    by_side = data.split_sides(2)
+    assert sorted(key for part in by_side for key in part.sides) == ["en_1-A", "en_2-A"]
+    assert sum(len(part.sides) for part in data.split(2)) > 2  # where speakers are, it may lie in both
+    with pytest.raises(RecipeError, match="3 jobs for 2 sides: a side is never split"):
+        data.split_sides(3)

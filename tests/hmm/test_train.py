@@ -213,7 +213,7 @@ def test_utterances_too_short_for_their_words(
     broken.write_features({key: matrix[:2] if key in cut else matrix for key, matrix in features.items()})
     model = trained / "tri" / "model.pt"
     if too_short > 0.05 * len(features):
-        with pytest.raises(RecipeError, match=f"{too_short} of 60 utterances are too short"):
+        with pytest.raises(RecipeError, match=f"{too_short} of 60 utterances have no alignment: too short"):
             align_set(broken, model, tmp_path / "ali", monkeypatch, jobs=1)
         assert not list((tmp_path / "ali").rglob("*")) or not (tmp_path / "ali" / "ali.scp").exists()
     else:

@@ -51,7 +51,7 @@ rule network_tree:
         feats=f"{EXP}/feats/train/mfcc_cmvn.scp",
         before=f"{finished('tri4')}/model.pt",
     output:
-        multiext(f"{EXP}/align/network/", "model.pt", "alignment.json"),
+        f"{EXP}/align/network/model.pt",
     log:
         f"{EXP}/log/align/network.log",
     benchmark:
@@ -78,7 +78,16 @@ rule alignment_of_job:
         model=f"{finished('tri4')}/model.pt",
         labels=f"{EXP}/align/network/model.pt",
     output:
-        multiext(f"{EXP}/align/network/{{set}}/{{job}}/", "ali.scp", "fmllr.scp", "phones.ctm", "words.ctm", "stats.json"),
+        multiext(
+            f"{EXP}/align/network/{{set}}/{{job}}/",
+            "ali.scp",
+            "ali.ark",
+            "fmllr.scp",
+            "fmllr.ark",
+            "phones.ctm",
+            "words.ctm",
+            "stats.json",
+        ),
     log:
         f"{EXP}/log/align/{{set}}.{{job}}.log",
     benchmark:
