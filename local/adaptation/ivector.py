@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +37,7 @@ from local.files import atomic_path, join_archives, read_archive, write_archive,
 from local.hmm.align import gmm_input
 from local.hmm.gmm import Gmm, GmmStats
 from local.hmm.model import HmmModel
+from local.saved import saved
 from local.team import Team
 
 _VARIANCE_FLOOR = 0.01  # of the frames' overall variance
@@ -175,14 +175,9 @@ class IvectorExtractor:
 
         :raises RecipeError: where the file is no such extractor.
         """
-        if not Path(path).exists():
-            raise RecipeError(f"{path}: no such i-vector extractor; train it first")
-        try:
-            content = torch.load(path, weights_only=True)
+        with saved(path, "i-vector extractor", "ivectors") as content:
             parts = (content[name] for name in ("means", "variances", "matrix", "posterior_scale"))
             return IvectorExtractor(Gmm(*content["ubm"]), *parts)
-        except (EOFError, KeyError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
-            raise RecipeError(f"{path}: no i-vector extractor ({error}); train it again") from None
 
 
 def gmm_stats(ubm: Gmm, features: Tensor, seen: Tensor | None = None) -> GmmStats:

@@ -22,6 +22,7 @@ from local.am.model import AcousticModel, AmConf
 from local.cli import RecipeError, from_mapping, run
 from local.datadir import DataDir
 from local.files import write_archive
+from local.saved import saved
 
 
 class NetworkScorer:
@@ -39,15 +40,10 @@ class NetworkScorer:
 
         :raises RecipeError: where there is none, or it is another kind of file.
         """
-        if not Path(path).exists():
-            raise RecipeError(f"{path}: no such network; run the stage 'train'")
-        try:
-            content = torch.load(path, weights_only=True)
+        with saved(path, "network", "train") as content:
             model = AcousticModel(content["inputs"], content["pdfs"], from_mapping(AmConf, content["am"], str(path)))
             model.load_state_dict(content["model"])
             return NetworkScorer(model, content["log_priors"], content["kinds"])
-        except (KeyError, RuntimeError, TypeError) as error:
-            raise RecipeError(f"{path}: no network of this recipe ({error}); run the stage 'train' again") from None
 
     @torch.inference_mode()
     def __call__(self, inputs: np.ndarray) -> np.ndarray:

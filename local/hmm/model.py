@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from local.cli import RecipeError
 from local.files import atomic_path
 from local.hmm.gmm import Gmm
 from local.hmm.topology import Topology, Transition, num_states
 from local.hmm.tree import NO_PHONE, Tree
+from local.saved import saved
 
 
 class HmmArc(NamedTuple):
@@ -143,10 +143,7 @@ class HmmModel:
 
         :raises RecipeError: where the file is no such model.
         """
-        if not Path(path).exists():
-            raise RecipeError(f"{path}: no such model; run the stage 'align'")
-        try:
-            content = torch.load(path, weights_only=True)
+        with saved(path, "GMM-HMM model", "align") as content:
             speech, silence = (tuple(Transition(*arc) for arc in part) for part in content["topology"])
             return HmmModel(
                 content["phones"],
@@ -159,5 +156,3 @@ class HmmModel:
                 content["projection"],
                 content["unadapted"] and Gmm(*content["unadapted"]),
             )
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise RecipeError(f"{path}: no GMM-HMM model ({error}); make it again with the stage 'align'") from None

@@ -166,7 +166,7 @@ class Trainer:
         self.projection = projection
         self.unadapted = Seen(self.mfcc, projection, self.speaker_of)
         self.transforms: dict[str, Tensor] = {}
-        self.features = self.unadapted
+        self._see(self.unadapted)
 
     def transform(self, transforms: dict[str, Tensor]) -> None:
         """See each speaker's features through a transform.
@@ -176,7 +176,11 @@ class Trainer:
         if missing := sorted(set(self.speakers) - set(transforms)):
             raise RecipeError(f"speaker {missing[0]} has no fMLLR transform: train the stage before on all utterances")
         self.transforms = {speaker: transforms[speaker] for speaker in self.speakers}
-        self.features = Seen(self.mfcc, self.projection, self.speaker_of, self.transforms)
+        self._see(Seen(self.mfcc, self.projection, self.speaker_of, self.transforms))
+
+    def _see(self, features: Seen) -> None:
+        self.features = features
+        self._variance_floor: Tensor | None = None  # not known yet
 
     def overall(self) -> Tensor:
         """Count, sum and sum of squares of all processes' frames: ``(1, 1 + 2 D)``."""
@@ -185,9 +189,11 @@ class Trainer:
 
     def variance_floor(self) -> Tensor:
         """A share of the variance of all processes' frames: ``(D,)``."""
-        sums = self.overall()[0]
-        mean, square = (sums[1:] / sums[0]).chunk(2)
-        return (_VARIANCE_FLOOR * (square - mean**2)).float()
+        if self._variance_floor is None:
+            sums = self.overall()[0]
+            mean, square = (sums[1:] / sums[0]).chunk(2)
+            self._variance_floor = (_VARIANCE_FLOOR * (square - mean**2)).float()
+        return self._variance_floor
 
     def _chunks(self, keys: Sequence[str]) -> Iterator[list[str]]:
         """Some utterances at a time."""

@@ -79,7 +79,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path, width: int) -> None:
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no such model"):
+    with pytest.raises(RecipeError, match="no such GMM-HMM model"):
         HmmModel.load(tmp_path / "model.pt")
     torch.save({"weights": torch.ones(2)}, tmp_path / "model.pt")
     with pytest.raises(RecipeError, match=r"model\.pt: no GMM-HMM model"):
