@@ -24,10 +24,10 @@ def last_iteration(exp: Path, stage: str) -> Path:
 
     :raises RecipeError: where there is none.
     """
-    folders = sorted(exp.glob(f"align/{stage}/*/model.pt"), key=lambda path: int(path.parent.name))
-    if not folders:
+    models = list(exp.glob(f"align/{stage}/*/model.pt"))
+    if not models:
         raise RecipeError(f"{exp}: no model of stage {stage}; run the stage 'align' first")
-    return folders[-1].parent
+    return max(models, key=lambda path: path.stat().st_mtime).parent  # of another schedule an older one may lie beside it
 
 
 def part_of(test: Path, every: int, out: Path) -> DataDir:
