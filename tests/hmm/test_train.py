@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from adpsgd import World
+from local import decode
 from local.adaptation import speakers
 from local.adaptation.linear import apply
 from local.cli import RecipeError
@@ -293,7 +295,28 @@ def test_speakers_that_an_affine_map_sets_apart_come_together(tmp_path: Path, mo
     assert spread(adapted=True) < 0.25 * spread(adapted=False)
     with pytest.raises(RecipeError, match="not adapted to speakers"):
         speakers.speaker_transform(HmmModel.load(tmp_path / "lda" / "model.pt"), [], [])
+    check_decoding_adapts_alike(corpus, model, transforms)
     check_network_tree(corpus, tmp_path, monkeypatch)
+
+
+def check_decoding_adapts_alike(corpus: PlantedCorpus, model: HmmModel, transforms: Mapping[str, np.ndarray]) -> None:
+    """Where decoding finds the words that were said, test speakers get the transforms that training speakers got."""
+    data, lang = DataDir.read(corpus.data), Lang.read(corpus.lang)
+    in_order = [data.utterances[key].words for keys in data.speakers.values() for key in keys]
+    told = iter(in_order * 2)  # in both passes
+
+    class Told:
+        def decode(self, scores: np.ndarray, stats: decode.Stats) -> tuple[str, ...]:
+            return next(told)
+
+    features_of = decode.gmm_features(model, data, corpus.feats)
+    found = decode.adapt(model, data, features_of, Told(), align.Aligner(model, lang), 0.1)  # type: ignore[arg-type]
+    assert next(told, None) is None
+    for speaker, keys in data.speakers.items():
+        x = torch.cat([features_of(key) for key in keys])
+        one, other = (apply(w, x) for w in (found[speaker], torch.from_numpy(np.array(transforms[speaker]))))
+        moved = (other - x).square().mean()
+        assert float((one - other).square().mean()) < 0.02 * float(moved)
 
 
 def check_network_tree(corpus: PlantedCorpus, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,6 +359,23 @@ def test_processes_and_stops_change_nothing_but_rounding(
     spoken = read_pronunciations(tmp_path / "two" / "sat" / "pronunciations.txt")
     words = [word for words in corpus.words.values() for word, *_ in words]
     assert sum(count for s, count in spoken.items() if s.variant[0] == "abc") == words.count("abc")
+
+
+def test_the_flat_start_the_tree_and_subsets_are_the_same_by_two_processes(
+    corpus: PlantedCorpus, trained: Path, tmp_path: Path, root: Path
+) -> None:
+    stages = {"mono": {**MONO, "utterances": 30, "of_shortest": 50}, "tri": TRI, "tree": TREE}
+    before = {"mono": [], "tri": ["--before", str(trained / "mono")], "tree": ["--before", str(trained / "tri")]}
+    for stage, conf in stages.items():
+        one, two = (tmp_path / name / stage for name in ("one", "two"))
+        train.main([stage, *before[stage], *corpus.arguments(one, conf)])
+        together(root, 2, stage, *before[stage], *corpus.arguments(two, conf))
+        models = [HmmModel.load(folder / "model.pt") for folder in (one, two)]
+        assert models[0].tree.to_list() == models[1].tree.to_list()
+        np.testing.assert_allclose(models[0].occupancy, models[1].occupancy, atol=5)
+        if stage != "tree":
+            logs = [[line["log_likelihood_per_frame"] for line in read_log(folder / "log.jsonl")] for folder in (one, two)]
+            np.testing.assert_allclose(*logs, rtol=1e-3)
 
 
 def together(root: Path, processes: int, *arguments: str) -> None:
