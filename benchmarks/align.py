@@ -25,13 +25,12 @@ import yaml
 from torch import Tensor
 
 from benchmarks.stages import last_iteration
-from local import audio
 from local.adaptation.ivector import IvectorExtractor, extract
 from local.adaptation.linear import FmllrStats, apply, fmllr
 from local.am.egs import FrameStore
 from local.cli import run
 from local.datadir import DataDir
-from local.features import FRAME_SHIFT, FeatureConf, compute
+from local.features import FRAME_SHIFT, FeatureConf, compute, read_samples
 from local.files import read_archive
 from local.hmm.align import Aligner, Graph, gmm_input, read_inputs
 from local.hmm.model import HmmModel
@@ -87,16 +86,7 @@ def of_audio(data: DataDir, keys: Sequence[str]) -> list[tuple[str, float]]:
     """Seconds to read the utterances' audio and to make their features."""
     conf = FeatureConf(**yaml.safe_load((Path(__file__).parents[1] / "conf/features/8k.yaml").read_text(encoding="utf-8")))
 
-    def read() -> list[np.ndarray]:
-        found = []
-        for key in sorted(keys):
-            utterance = data.utterances[key]
-            recording = data.recordings[utterance.recording]
-            first, last = (round(time * audio.SAMPLE_RATE) for time in (utterance.start, utterance.end))
-            found.append(audio.read_side(recording.path, recording.channel)[first:last])
-        return found
-
-    samples, reading = timed(read)
+    samples, reading = timed(lambda: [read_samples(data, data.utterances[key]) for key in sorted(keys)])
     mfcc, fbank = (timed(lambda kind=kind: [compute(x, kind, conf) for x in samples])[1] for kind in ("mfcc", "fbank"))
     return [("audio read", reading), ("MFCC", mfcc), ("log-mel", fbank)]
 
@@ -132,7 +122,7 @@ def of_adaptation(exp: Path, model: HmmModel, data: DataDir, feats: Path, keys: 
 def measure(exp: Path, model: HmmModel, lang: Lang, data: DataDir, feats: Path, transforms: Path, limit: int) -> None:
     """Time every step over ``limit`` utterances, spread over all lengths, and print the table."""
     features, archive = read_inputs(data, feats), read_archive(transforms)
-    keys = sorted(features, key=lambda key: data.utterances[key].end - data.utterances[key].start)
+    keys = sorted(features, key=lambda key: data.utterances[key].duration)
     keys = keys[:: max(1, len(keys) // limit)]
     adapted = (torch.tensor(archive[data.utterances[key].speaker]) for key in keys)
     inputs = [apply(w, gmm_input(features[key], model.projection)) for key, w in zip(keys, adapted, strict=True)]
@@ -156,10 +146,8 @@ def measure(exp: Path, model: HmmModel, lang: Lang, data: DataDir, feats: Path, 
         lambda: [beam_search(fst, np.ascontiguousarray(score)) for fst, score in zip(fsts, scores, strict=True)]
     )
     pdf_ids = {key: torch.from_numpy(a.pdf_ids).long() for key, a in aligned.items() if a is not None}
-    together, pdfs = (
-        torch.cat([x for key, x in zip(keys, inputs, strict=True) if key in pdf_ids]),
-        torch.cat([*pdf_ids.values()]),
-    )
+    together = torch.cat([x for key, x in zip(keys, inputs, strict=True) if key in pdf_ids])
+    pdfs = torch.cat(list(pdf_ids.values()))
     _, accumulating = timed(lambda: model.gmm.accumulate(together, pdfs))
     exact = [-math.inf if aligned[key] is None else aligned[key].log_likelihood for key in keys]
     report(

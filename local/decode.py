@@ -188,21 +188,20 @@ def adapt(
     """Each speaker's transform, by the words found without it; and once more by those found with it, as Kaldi's recipe does."""
     assert model.unadapted is not None
     transforms: dict[str, Tensor] = {}
-    for number, gmm in enumerate((model.unadapted, model.gmm), 1):
-        seen = transformed(features_of, data, transforms) if transforms else features_of
-        scores_of, better = gmm_scores(gmm, seen), {}
-        for speaker, keys in tqdm(data.speakers.items(), desc=f"pass {number}", mininterval=2):
+    for speaker, keys in tqdm(data.speakers.items(), desc="adapt", mininterval=2):
+        inputs = {key: x for key in keys if (x := features_of(key)) is not None}
+        transform = None
+        for gmm in (model.unadapted, model.gmm):
             features, pdf_ids = [], []
-            for key in keys:
-                if (scores := scores_of(key)) is None:
-                    continue
+            for key, x in inputs.items():
+                scores = gmm.log_likelihoods(x if transform is None else apply(transform, x)).numpy()
                 words = decoder.decode(scores * np.float32(scale), Stats())
                 ((_, alignment),) = aligner.align([(key, scores, aligner.compile(words))])
                 if alignment is not None:
-                    features.append(features_of(key))
+                    features.append(x)
                     pdf_ids.append(torch.from_numpy(alignment.pdf_ids).long())
-            better[speaker] = speaker_transform(model, features, pdf_ids, transforms.get(speaker))
-        transforms = better
+            transform = speaker_transform(model, features, pdf_ids, transform)
+        transforms[speaker] = transform
     return transforms
 
 
@@ -431,7 +430,7 @@ def main() -> None:
     model = HmmModel.load(arguments.model)
     scores_of = features_of = None
     if arguments.network:
-        scores_of = network_scores(arguments.network, Inputs.of_arguments(arguments, data))
+        scores_of = network_scores(arguments.network, Inputs.of_arguments(arguments, data, model))
     else:
         features_of = gmm_features(model, data, arguments.feats)
     graph = read_graph(arguments.graph, model.num_pdfs)

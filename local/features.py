@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from local import audio
 from local.cli import RecipeError, parse_conf, run
-from local.datadir import DataDir
+from local.datadir import DataDir, Utterance
 from local.files import read_archive, write_archive, write_text
 
 FRAME_SHIFT = 0.01  # seconds
@@ -124,6 +124,13 @@ class FeatureSet(Mapping[str, np.ndarray]):
         return len(self._side)
 
 
+def read_samples(data: DataDir, utterance: Utterance) -> np.ndarray:
+    """An utterance's audio, int16, ``(samples,)``."""
+    recording = data.recordings[utterance.recording]
+    first, last = (round(time * audio.SAMPLE_RATE) for time in (utterance.start, utterance.end))
+    return audio.read_side(recording.path, recording.channel)[first:last]
+
+
 def compute_job(data: DataDir, conf: FeatureConf, out: Path) -> None:
     """Write both kinds of features of ``data`` to ``out/mfcc.scp`` and ``out/fbank.scp``.
 
@@ -131,13 +138,12 @@ def compute_job(data: DataDir, conf: FeatureConf, out: Path) -> None:
     """
     features: dict[str, list[tuple[str, np.ndarray]]] = {kind: [] for kind in KINDS}
     for utterance in tqdm(data.utterances.values(), desc="features", mininterval=2):
-        recording = data.recordings[utterance.recording]
-        first, last = (round(time * audio.SAMPLE_RATE) for time in (utterance.start, utterance.end))
-        samples = audio.read_side(recording.path, recording.channel)[first:last]
+        samples = read_samples(data, utterance)
         for kind in KINDS:
             matrix = compute(samples, kind, conf)
             if not np.isfinite(matrix).all():
-                raise RecipeError(f"utterance {utterance.id}: its {kind} features are not finite ({recording.path})")
+                path = data.recordings[utterance.recording].path
+                raise RecipeError(f"utterance {utterance.id}: its {kind} features are not finite ({path})")
             if len(matrix):
                 features[kind].append((utterance.id, matrix))
     for kind in KINDS:

@@ -1,4 +1,4 @@
-"""Reading of what torch.save has written, with errors that name the file."""
+"""Models in files: written whole or not at all, read with errors that name the file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from typing import Any
 import torch
 
 from local.cli import RecipeError
+from local.files import atomic_path
+
+
+def save(path: str | Path, content: Any) -> None:
+    """Write tensors, numbers, names and containers of them."""
+    with atomic_path(path) as temporary:
+        torch.save(content, temporary)
 
 
 @contextlib.contextmanager
 def saved(path: str | Path, what: str, stage: str) -> Iterator[Any]:
-    """Give a file's content to a block that makes ``what`` of it.
+    """Give what :func:`save` has written to a block that makes ``what`` of it.
 
     :raises RecipeError: where there is no such file, or the block finds it to be another; ``stage`` makes it.
     """

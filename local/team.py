@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +23,11 @@ from local.datadir import DataDir
 Sums = TypeVar("Sums")
 Part = TypeVar("Part")
 Value = TypeVar("Value")
+
+
+def added(parts: Iterable[Sums]) -> Sums:
+    """The sum of at least one part, no more than two of them at a time in memory."""
+    return functools.reduce(operator.add, parts)
 
 
 class Team:

@@ -33,12 +33,12 @@ from tqdm import tqdm
 from local.cli import RecipeError, parse_conf, run
 from local.datadir import DataDir
 from local.features import FRAME_SHIFT, FeatureSet
-from local.files import atomic_path, join_archives, read_archive, write_archive, write_text
+from local.files import join_archives, read_archive, write_archive, write_text
 from local.hmm.align import gmm_input
 from local.hmm.gmm import Gmm, GmmStats
 from local.hmm.model import HmmModel
-from local.saved import saved
-from local.team import Team
+from local.saved import save, saved
+from local.team import Team, added
 
 _VARIANCE_FLOOR = 0.01  # of the frames' overall variance
 _MIN_OCCUPANCY = 5.0  # frames below which a Gaussian of the UBM is given up
@@ -166,8 +166,7 @@ class IvectorExtractor:
             "matrix": self.matrix,
             "posterior_scale": self.posterior_scale,
         }
-        with atomic_path(path) as temporary:
-            torch.save(content, temporary)
+        save(path, content)
 
     @staticmethod
     def load(path: str | Path) -> IvectorExtractor:
@@ -184,8 +183,7 @@ def gmm_stats(ubm: Gmm, features: Tensor, seen: Tensor | None = None) -> GmmStat
     """The sums of frames ``(T, D)``, T at least 1, that the UBM shares out by ``seen`` ``(T, D)`` where that is given."""
     blocks = zip(features.split(_FRAMES_AT_ONCE), (features if seen is None else seen).split(_FRAMES_AT_ONCE), strict=True)
     pdfs = torch.zeros(min(len(features), _FRAMES_AT_ONCE), dtype=torch.int64)
-    first, *rest = (ubm.accumulate(x, pdfs[: len(x)], None if seen is None else y) for x, y in blocks)
-    return sum(rest, first)
+    return added(ubm.accumulate(x, pdfs[: len(x)], None if seen is None else y) for x, y in blocks)
 
 
 def train_ubm(team: Team, frames: Tensor, conf: IvectorConf, log: list[dict[str, Any]]) -> Gmm:

@@ -42,16 +42,18 @@ class Inputs:
         parser.add_argument("--ivectors", type=Path, help="index of the sides' i-vectors")
 
     @staticmethod
-    def of_arguments(arguments: argparse.Namespace, data: DataDir) -> Inputs:
+    def of_arguments(arguments: argparse.Namespace, data: DataDir, model: HmmModel | None = None) -> Inputs:
         """Open the parts of a set that these options, ``--feats`` beside them, name.
 
+        :param model: that of ``--model``, where it has been read already.
         :raises RecipeError: where a speaker or a side has none, or transforms have no model.
         """
         inputs = Inputs(FeatureSet(arguments.feats, FBANK, data.utt2side), data.utt2side)
         if arguments.transforms:
             if arguments.model is None:
                 raise RecipeError("--transforms needs --model: fMLLR features are those of its projection")
-            inputs.fmllr = Adapted(data, arguments.feats, HmmModel.load(arguments.model), arguments.transforms)
+            model = model or HmmModel.load(arguments.model)
+            inputs.fmllr = Adapted(data, arguments.feats, model, arguments.transforms)
         elif arguments.fmllr:
             inputs.fmllr = read_archive(arguments.fmllr)
         if arguments.ivectors:

@@ -26,7 +26,8 @@ import adpsgd
 from local.am.egs import NO_TARGET, FrameStore
 from local.am.model import AcousticModel, AmConf
 from local.cli import RecipeError, parse_conf, run
-from local.files import atomic_path, write_text
+from local.files import write_text
+from local.saved import save
 from local.team import Team
 
 _EVALUATION_BATCH = 256
@@ -196,17 +197,16 @@ def train(
         "learners": world.size,
     }
 
-    def save(name: str) -> None:
+    def save_network(name: str) -> None:
         weights = {key: value.detach().cpu().clone() for key, value in model.state_dict().items()}
-        with atomic_path(out / name) as temporary:
-            torch.save(content | {"model": weights}, temporary)
+        save(out / name, content | {"model": weights})
 
     if conf.keep_learners:
-        save(f"learner-{world.rank}.pt")
+        save_network(f"learner-{world.rank}.pt")
     with learner.averaged():
         if world.rank == 0:
             write_text(out / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
-            save("final.pt")
+            save_network("final.pt")
     checkpoints.clear()  # a later run, on other data, begins anew
 
 

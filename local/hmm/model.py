@@ -10,11 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from local.files import atomic_path
 from local.hmm.gmm import Gmm
 from local.hmm.topology import Topology, Transition, num_states
 from local.hmm.tree import NO_PHONE, Tree
-from local.saved import saved
+from local.saved import save, saved
 
 
 class HmmArc(NamedTuple):
@@ -134,8 +133,7 @@ class HmmModel:
             "projection": self.projection,
             "unadapted": self.unadapted and self.unadapted.tensors,
         }
-        with atomic_path(path) as temporary:
-            torch.save(content, temporary)
+        save(path, content)
 
     @staticmethod
     def load(path: str | Path) -> HmmModel:

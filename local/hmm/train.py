@@ -16,9 +16,7 @@ the newest alignment ``alignment.json`` and ``pronunciations.txt``.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
-import operator
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +40,7 @@ from local.hmm.model import HmmModel
 from local.hmm.topology import num_states
 from local.hmm.tree import NO_PHONE, Context, Tree, build_tree, make_questions, monophone_tree
 from local.lexicon import Lang, Spoken, write_pronunciations
-from local.team import Team
+from local.team import Team, added
 
 Value = TypeVar("Value")
 
@@ -218,14 +216,15 @@ class Trainer:
         transforms: dict[str, Tensor] = {}
         for speaker, keys in self.speakers.items():
             aligned = [key for key in keys if key in pdf_ids]
-            transforms[speaker] = identity_transform(self.unadapted[keys[0]].shape[1])
+            before = self.transforms.get(speaker, identity_transform(self.unadapted[keys[0]].shape[1]))
+            transforms[speaker] = identity_transform(len(before))
             if not aligned:
                 continue
-            unadapted, seen, pdfs = (torch.cat([of[key] for key in aligned]) for of in (self.unadapted, self.features, pdf_ids))
+            unadapted, pdfs = (torch.cat([of[key] for key in aligned]) for of in (self.unadapted, pdf_ids))
+            seen = apply(before, unadapted)
             keep = speech[pdfs.long()]
             stats = FmllrStats.of(model.gmm, unadapted[keep], pdfs[keep].long(), transformed=seen[keep])
             if stats.frames:  # a speaker may have been silent
-                before = self.transforms.get(speaker, transforms[speaker])
                 transforms[speaker] = fmllr(stats, MIN_FRAMES)
                 gain += stats.frames * (stats.objective(transforms[speaker]) - stats.objective(before))
                 frames += stats.frames
@@ -465,11 +464,6 @@ class AlignmentCounts:
             "durations": {phone: sorted(counts.items()) for phone, counts in sorted(self.durations.items())},
         }
         write_text(out / "alignment.json", json.dumps(content) + "\n")
-
-
-def added(parts: Iterable[Value]) -> Value:
-    """The sum, no more than two parts at a time in memory."""
-    return functools.reduce(operator.add, parts)
 
 
 def context_stats(frames: Tensor, index: Tensor, size: int) -> Tensor:

@@ -302,8 +302,8 @@ def test_speakers_that_an_affine_map_sets_apart_come_together(tmp_path: Path, mo
 def check_decoding_adapts_alike(corpus: PlantedCorpus, model: HmmModel, transforms: Mapping[str, np.ndarray]) -> None:
     """Where decoding finds the words that were said, test speakers get the transforms that training speakers got."""
     data, lang = DataDir.read(corpus.data), Lang.read(corpus.lang)
-    in_order = [data.utterances[key].words for keys in data.speakers.values() for key in keys]
-    told = iter(in_order * 2)  # in both passes
+    # of each speaker in both passes
+    told = iter([data.utterances[key].words for keys in data.speakers.values() for key in (*keys, *keys)])
 
     class Told:
         def decode(self, scores: np.ndarray, stats: decode.Stats) -> tuple[str, ...]:
