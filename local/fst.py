@@ -60,6 +60,23 @@ class FstArrays:
         return np.repeat(np.arange(self.num_states, dtype=np.int32), np.diff(self.offsets))
 
     @staticmethod
+    def of_arcs(
+        start: int,
+        final: np.ndarray,
+        source: np.ndarray,
+        ilabel: np.ndarray,
+        olabel: np.ndarray,
+        cost: np.ndarray,
+        nextstate: np.ndarray,
+    ) -> FstArrays:
+        """A transducer of arcs in any order; arcs of one state keep theirs."""
+        order = np.argsort(source, kind="stable")
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=len(final)))])
+        labels = (labels[order].astype(np.int32, copy=False) for labels in (ilabel, olabel))
+        columns = (*labels, cost[order].astype(np.float32), nextstate[order].astype(np.int32, copy=False))
+        return FstArrays(start, final.astype(np.float32), offsets, *columns)
+
+    @staticmethod
     def read(path: str | Path) -> FstArrays:
         """Read a file that OpenFst or Kaldi or :meth:`write` has written, of type ``const`` or ``vector``.
 

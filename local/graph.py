@@ -12,21 +12,22 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import kaldifst
+import numpy as np
 
 from local.cli import RecipeError, parse_conf, run
 from local.files import atomic_path, write_text
+from local.fst import Fst, FstArrays
 from local.hmm.model import HmmArc, HmmModel
 from local.lexicon import Lang
-
-Fst = kaldifst.StdVectorFst
 
 
 @dataclass(frozen=True)
@@ -53,52 +54,32 @@ class StateLabel(NamedTuple):
     stay: float  # log-probability of the self-loop; -inf where there is none
 
 
-def count_arcs(fst: Fst) -> int:
-    """The number of arcs."""
-    return sum(fst.num_arcs(state) for state in range(fst.num_states))
-
-
 def map_arcs(fst: Fst, change: Callable[[int, int, float], tuple[int, int, float]]) -> Fst:
     """Copy a transducer with ``change`` applied to input label, output label and cost of every arc."""
-    changed = _states_of(fst)
-    for state in range(fst.num_states):
-        for arc in kaldifst.ArcIterator(fst, state):
-            ilabel, olabel, cost = change(arc.ilabel, arc.olabel, arc.weight.value)
-            changed.add_arc(state, kaldifst.StdArc(ilabel, olabel, cost, arc.nextstate))
-    return changed
+    arrays = FstArrays.of(fst)
+    changed = zip(*map(change, arrays.ilabel.tolist(), arrays.olabel.tolist(), arrays.cost.tolist()), strict=True)
+    ilabel, olabel, cost = (np.array(column) for column in changed)
+    return replace(arrays, ilabel=ilabel, olabel=olabel, cost=cost).to_fst()
 
 
-def _states_of(fst: Fst) -> Fst:
-    """A transducer with the same states, start and final costs, without arcs."""
-    copy = Fst()
-    for state in range(fst.num_states):
-        copy.add_state()
-        copy.set_final(state, fst.final(state))
-    copy.start = fst.start
-    return copy
-
-
-def hmm_transducer(
-    windows: list[list[int]], model: PhoneHmms, transition_scale: float
-) -> tuple[Fst, list[StateLabel], dict[int, int], set[int]]:
+def hmm_transducer(windows: list[list[int]], model: PhoneHmms, transition_scale: float) -> tuple[Fst, list[StateLabel]]:
     """Build H without self-loops: from state labels to phones in context, any number of these.
 
+    Phones in context with equal HMMs share one, which each enters by an arc of its own.
+
     :param windows: what C's input labels mean: a window of phone ids; something else for disambiguation symbols.
-    :return: H; its state labels (input label ``i + 1`` means the one at ``i``); for each of C's labels the one that
-        stands for it, since phones in context with equal HMMs are one; and H's input labels for disambiguation.
+    :return: H and its state labels: input label ``i + 1`` means the one at ``i``; higher ones are for disambiguation.
     """
     h = Fst()
     loop = h.add_state()
     h.start = loop
     h.set_final(loop, 0.0)
     labels: dict[StateLabel, int] = {}
-    same: dict[int, int] = {0: 0}
-    first_with: dict[tuple[tuple[int, int, int, float], ...], int] = {}
+    entries: dict[tuple[tuple[int, int, int, float], ...], int] = {}  # an HMM's arcs to its first state in H
     special: list[int] = []
     width = model.context_width
     for number, window in enumerate(windows[1:], 1):
         if len(window) != width or window[width // 2] <= 0:
-            same[number] = number
             special.append(number)
             continue
         hmm = model.hmm(tuple(window))
@@ -109,56 +90,43 @@ def hmm_transducer(
                 label = StateLabel(arc.pdf, stay.get(arc.source, -math.inf))
                 cost = -transition_scale * (arc.log_prob - math.log1p(-math.exp(label.stay)))
                 moves.append((arc.source, arc.target, labels.setdefault(label, len(labels) + 1), cost))
-        same[number] = first_with.setdefault(tuple(moves), number)
-        if same[number] != number:
-            continue
-        final = max(target for _, target, _, _ in moves)
-        states = [h.add_state() for _ in range(final)] + [loop]
-        h.add_arc(loop, kaldifst.StdArc(0, number, 0.0, states[0]))
-        for source, target, label_id, cost in moves:
-            h.add_arc(states[source], kaldifst.StdArc(label_id, 0, cost, states[target]))
-    disambiguation = set()
+        key = tuple(moves)
+        if key not in entries:
+            final = max(target for _, target, _, _ in moves)
+            states = [h.add_state() for _ in range(final)] + [loop]
+            for source, target, label_id, cost in moves:
+                h.add_arc(states[source], kaldifst.StdArc(label_id, 0, cost, states[target]))
+            entries[key] = states[0]
+        h.add_arc(loop, kaldifst.StdArc(0, number, 0.0, entries[key]))
     for label_id, number in enumerate(special, len(labels) + 1):
         h.add_arc(loop, kaldifst.StdArc(label_id, number, 0.0, loop))
-        disambiguation.add(label_id)
-    return h, list(labels), same, disambiguation
+    return h, list(labels)
 
 
-def add_self_loops(fst: Fst, labels: list[StateLabel], scale: float) -> Fst:
-    """Put in the self-loops, and pdf-id + 1 for the state labels on the input side.
+def add_self_loops(graph: FstArrays, labels: list[StateLabel], scale: float) -> FstArrays:
+    """Put in the self-loops, and pdf-id + 1 for the state labels on the input side; other labels become epsilon.
 
     A frame more in the HMM state that an arc has just left is a loop where the arc ends. States that arcs with several
     labels enter are entered through a state of each label's own.
     """
-    looped = _states_of(fst)
-    entered_by: list[set[int]] = [set() for _ in range(fst.num_states)]
-    entered_by[fst.start].add(0)
-    for state in range(fst.num_states):
-        for arc in kaldifst.ArcIterator(fst, state):
-            entered_by[arc.nextstate].add(arc.ilabel)
-
-    def add_loop(state: int, label: StateLabel) -> None:
-        if label.stay > -math.inf:
-            looped.add_arc(state, kaldifst.StdArc(label.pdf + 1, 0, -scale * label.stay, state))
-
-    gates: dict[tuple[int, int], int] = {}
-    for state, entering in enumerate(entered_by):
-        for label_id in sorted(entering - {0}):
-            gate = state
-            if len(entering) > 1:
-                gate = looped.add_state()
-                looped.add_arc(gate, kaldifst.StdArc(0, 0, 0.0, state))
-            gates[state, label_id] = gate
-            add_loop(gate, labels[label_id - 1])
-    for state in range(fst.num_states):
-        for arc in kaldifst.ArcIterator(fst, state):
-            ilabel, cost, target = 0, arc.weight.value, arc.nextstate
-            if arc.ilabel:
-                label = labels[arc.ilabel - 1]
-                ilabel, target = label.pdf + 1, gates[target, arc.ilabel]
-                cost -= scale * math.log1p(-math.exp(label.stay))
-            looped.add_arc(state, kaldifst.StdArc(ilabel, arc.olabel, cost, target))
-    return looped
+    ilabel = np.array([0] + [label.pdf + 1 for label in labels], np.int32)
+    stay = np.array([-math.inf] + [label.stay for label in labels])
+    count = len(ilabel)
+    arrivals = np.append(graph.nextstate * np.int64(count) + graph.ilabel, graph.start * count)
+    arrivals, arrival = np.unique(arrivals, return_inverse=True)
+    state, label = np.divmod(arrivals, count)
+    own = (label > 0) & (np.bincount(state)[state] > 1)
+    gate = state.astype(np.int32)
+    gate[own] = graph.num_states + np.arange(own.sum())
+    loops = stay[label] > -math.inf
+    leave = -scale * np.log1p(-np.exp(stay))
+    parts = [  # source, input and output label, cost, target
+        (gate[loops], ilabel[label[loops]], 0, -scale * stay[label[loops]], gate[loops]),
+        (gate[own], 0, 0, 0.0, state[own]),
+        (graph.source, ilabel[graph.ilabel], graph.olabel, graph.cost + leave[graph.ilabel], gate[arrival[:-1]]),
+    ]
+    columns = (np.concatenate([np.broadcast_to(part[i], part[0].shape) for part in parts]) for i in range(5))
+    return FstArrays.of_arcs(graph.start, np.append(graph.final, np.full(own.sum(), np.inf)), *columns)
 
 
 def build(lang: Lang, lexicon: Fst, grammar: Fst, model: PhoneHmms, conf: GraphConf) -> tuple[Fst, dict[str, dict[str, float]]]:
@@ -166,16 +134,21 @@ def build(lang: Lang, lexicon: Fst, grammar: Fst, model: PhoneHmms, conf: GraphC
 
     :param lexicon: L with disambiguation symbols; its arcs are sorted here.
     :param grammar: G with ``#0`` on its back-off arcs; its arcs are sorted here.
-    :return: the graph and, of each step, states, arcs and seconds.
+    :return: the graph and, of each step, states, arcs, seconds, the process's highest memory until then, and of
+        determinized and minimized transducers :func:`properties`.
     :raises RecipeError: where lexicon and grammar have no word in common.
     """
     log: dict[str, dict[str, float]] = {}
     began = time.perf_counter()
 
-    def done(name: str, fst: Fst) -> None:
+    def done(name: str, arrays: FstArrays) -> None:
         nonlocal began
-        seconds = round(time.perf_counter() - began, 2)
-        log[name] = {"states": fst.num_states, "arcs": count_arcs(fst), "seconds": seconds}
+        log[name] = {
+            "states": arrays.num_states,
+            "arcs": arrays.num_arcs,
+            "seconds": round(time.perf_counter() - began, 2),
+            "peak_GiB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+        }
         print(f"{name}: {log[name]}", file=sys.stderr, flush=True)
         began = time.perf_counter()
 
@@ -186,22 +159,23 @@ def build(lang: Lang, lexicon: Fst, grammar: Fst, model: PhoneHmms, conf: GraphC
         raise RecipeError("the decoding graph is empty: the grammar allows no word that the lexicon has")
     kaldifst.determinize_star(graph, use_log=True)
     kaldifst.minimize_encoded(graph)
-    done("LG", graph)
+    done("LG", FstArrays.of(graph))
     width = model.context_width
     graph, windows = kaldifst.compose_context(sorted(lang.disambiguation.values()), width, width // 2, graph)
-    h, labels, same, disambiguation = hmm_transducer(windows, model, conf.transition_scale)
-    graph = map_arcs(graph, lambda ilabel, olabel, cost: (same[ilabel], olabel, cost))
-    done("CLG", graph)
+    done("CLG", FstArrays.of(graph))
+    h, labels = hmm_transducer(windows, model, conf.transition_scale)
     kaldifst.arcsort(h, "olabel")
     kaldifst.arcsort(graph, "ilabel")
     graph = Fst(kaldifst.compose(h, graph))
     kaldifst.determinize_star(graph, use_log=True)
-    graph = map_arcs(graph, lambda ilabel, olabel, cost: (0 if ilabel in disambiguation else ilabel, olabel, cost))
+    arrays = FstArrays.of(graph)
+    graph = replace(arrays, ilabel=np.where(arrays.ilabel > len(labels), 0, arrays.ilabel)).to_fst()
     kaldifst.minimize_encoded(graph)
-    done("HCLG without self-loops", graph)
-    graph = add_self_loops(graph, labels, conf.self_loop_scale)
-    done("HCLG", graph)
-    return graph, log
+    arrays = FstArrays.of(graph)
+    done("HCLG without self-loops", arrays)
+    arrays = add_self_loops(arrays, labels, conf.self_loop_scale)
+    done("HCLG", arrays)
+    return arrays.to_fst(), log
 
 
 def main() -> None:
