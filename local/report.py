@@ -103,7 +103,16 @@ def model_table(exp: Path, graphs: Sequence[str]) -> Table:
     oov = (exp / "dict" / "oov_words.txt").read_text(encoding="utf-8").split()
     rows: Table = [["part", "figures"]]
     rows.append(["words of the training text in no dictionary", f"{len(oov) // 2}: {' '.join(oov[::2][:12]) or 'none'}"])
-    rows += [[f"language model: {key}", _short(value)] for key, value in lm.items()]
+    for text in lm["mixture"]:
+        figures = f"{text['words']} words, {text['unknown_share']:.2%} outside the vocabulary, weight {text['weight']:.3f}, "
+        rows.append([f"text {text['text']}", f"{figures}{text['heldout_perplexity']:.4g} perplexity of its model on train_dev"])
+    for model, figures in (("full model", lm["full"]), ("first pass", lm["first_pass"])):
+        ngrams = " / ".join(map(str, figures["ngrams"]))
+        rows.append([f"{model}: n-grams by order", f"{ngrams}; {figures['dropped_ngrams']} not in the lexicon"])
+        for name, text in figures["texts"].items():
+            unknown = f"{text['unknown_words']} of {text['words']} words unknown ({text['unknown_share']:.2%})"
+            rows.append([f"{model}: perplexity on {name}", f"{text['perplexity']:.4g}; {unknown}"])
+    rows.append(["states of G", str(lm["states"])])
     for name in graphs:
         graph = _json(exp / "graph" / name / "HCLG.json")
         rows += [[f"decoding graph, {name}: {key}", _short(value)] for key, value in graph.items()]

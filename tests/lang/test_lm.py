@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
-import json
 import math
 from pathlib import Path
 
@@ -13,22 +11,15 @@ import pytest
 
 from local.cli import RecipeError
 from local.lexicon import BOS, EOS, Lang
-from local.lm import Arpa, acceptor, estimate, make_grammar
+from local.lm import Arpa, acceptor
+from local.lm.estimate import Text
+from local.lm.grammar import make_grammar
 from tests.graph.toy import ARPA, write_lang
-
-SENTENCES = ["a b a", "a b", "b a a b", "c", "a", "b b q a"]  # q is in no lexicon; d is in no sentence
 
 
 @pytest.fixture
 def lang_dir(tmp_path: Path) -> Path:
     return write_lang(tmp_path)
-
-
-@pytest.fixture
-def estimated(lang_dir: Path) -> Path:
-    path = lang_dir.parent / "arpa.gz"
-    estimate((sentence.split() for sentence in SENTENCES), Lang.read(lang_dir), 3, path)
-    return path
 
 
 # log10, with the back-off weights of the toy's model: explicit; backed off; backed off from a history without weight
@@ -90,53 +81,16 @@ def test_perplexity_by_hand(lang_dir: Path) -> None:
     assert found["unknown_share"] == 0.5
 
 
-def test_estimated_probabilities_sum_to_one(estimated: Path) -> None:
-    """After every history that the model knows and some it does not; over all words, the sentence's end included."""
-    model = Arpa.read(estimated)
-    vocabulary = {word for (word,) in model.ngrams[0]} - {BOS}
-    assert vocabulary == {"a", "b", "c", "d", "<unk>", EOS}
-    histories = [(), (BOS,), *itertools.product("abcd", repeat=1), *itertools.product("abcd", repeat=2), (BOS, "a")]
-    for history in histories:
-        total = sum(10 ** model.log10_prob(history, word) for word in vocabulary)
-        assert total == pytest.approx(1, abs=1e-5), history
-
-
-def test_kneser_ney_by_hand(lang_dir: Path, tmp_path: Path) -> None:
-    """Bigrams of "a b" twice and "a a" once. Counts: <s> a 3, a b 2, b </s> 2, a a 1, a </s> 1; two of them once and
-    two twice: D = 2 / (2 + 2 * 2) = 1/3. Contexts: a 2 (<s>, a), b 1, </s> 2 (b, a), and one each for c and d: 7.
-    """
-    estimate([["a", "b"], ["a", "b"], ["a", "a"]], Lang.read(lang_dir), 2, tmp_path / "arpa.gz")
-    model = Arpa.read(tmp_path / "arpa.gz")
-    discount = 1 / 3
-    for words, probability in {
-        (BOS, "a"): (3 - discount) / 3,
-        ("a", "b"): (2 - discount) / 4,
-        ("a", "a"): (1 - discount) / 4,
-        ("b", EOS): (2 - discount) / 2,
-        ((), "a"): 2 / 7,
-        ((), "d"): 1 / 7,
-        # seen after b: </s> alone; what its discount leaves goes to the others by their unigrams
-        ("b", "a"): discount / 2 / (1 - 2 / 7) * 2 / 7,
-    }.items():
-        history = words[0] if isinstance(words[0], tuple) else (words[0],)
-        assert 10 ** model.log10_prob(history, words[1]) == pytest.approx(probability, abs=1e-6), words
-
-
-def test_same_bytes_twice(estimated: Path, lang_dir: Path, tmp_path: Path) -> None:
-    estimate((sentence.split() for sentence in SENTENCES), Lang.read(lang_dir), 3, tmp_path / "again.gz")
-    assert (tmp_path / "again.gz").read_bytes() == estimated.read_bytes()
-
-
 def test_format_drops_words_without_pronunciation(lang_dir: Path, tmp_path: Path) -> None:
     arpa = ARPA.replace("1=6", "1=7").replace("2=6", "2=8").replace("\n\n\\2-grams", "\n-1\tq\t-0.5\n\n\\2-grams")
     arpa = arpa.replace("\n\\end", "-0.1\ta q\n-0.1\tq a\n\n\\end")
     with gzip.open(tmp_path / "user.gz", "wt") as file:
         file.write(arpa)
     (tmp_path / "text").write_text("utt1 a b\nutt2 q a\n")
-    make_grammar(tmp_path / "user.gz", lang_dir, tmp_path / "text", tmp_path)
-    stats = json.loads((tmp_path / "stats.json").read_text())
-    assert (stats["ngrams"], stats["dropped_ngrams"], stats["dropped_words"]) == ([7, 8], 3, 1)
-    assert stats["heldout"]["unknown_words"] == 0  # the model knows q, though the lexicon does not
+    stats = make_grammar(tmp_path / "user.gz", lang_dir, [Text(tmp_path / "text")], tmp_path)
+    assert stats["full"] == stats["first_pass"]
+    assert [stats["full"][key] for key in ("ngrams", "dropped_ngrams", "dropped_words")] == [[7, 8], 3, 1]
+    assert stats["full"]["texts"][tmp_path.name]["unknown_words"] == 0  # the model knows q, though the lexicon does not
     fst = kaldifst.StdVectorFst.read(str(tmp_path / "G.fst"))
     assert str(fst) == str(acceptor(lang_dir.parent / "arpa", lang_dir))
 
@@ -144,14 +98,27 @@ def test_format_drops_words_without_pronunciation(lang_dir: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("2=6", "2=7"), "announces n-grams by order"),
+        (("2=6", "2=7"), "arpa:21: the 2-grams end here; the header announces more"),
+        (("2=6", "2=5"), r"arpa:19: expected '\\end\\' after the 5 2-grams that the header announces, found '-0.3.td d'"),
+        (("1=6", "1=5"), r"expected '\\2-grams:' after the 5 1-grams"),
+        (("ngram 2=6\n", ""), r"expected '\\end\\'"),
+        (("ngram 2=6", "ngram 3=6"), "expected the counts of orders 1, 2"),
+        (("\\2-grams", "\\3-grams"), r"expected '\\2-grams:'"),
         (("\\end\\", ""), "cut off"),
         (("\\data\\", ""), "cut off"),
+        (("-0.3\td d\n\n\\end\\", ""), "cut off"),
         (("ngram 1=6", "ngram one=6"), "expected 'ngram ORDER=COUNT'"),
-        (("-0.4\ta b", "-0.4\ta"), "expected log10 probability, 2 words"),
+        (("-0.4\ta b", "-0.4\ta"), "arpa:16: expected log10 probability, 2 words"),
         (("-0.4\ta b", "x\ta b"), "expected log10 probability, 2 words"),
-        (("-0.4\ta b", "-0.5\t<s> a"), "stands there twice"),
-        (("-99\t<s>\t-0.3\n", "-99\te\n"), "no 1-gram <s>"),
+        (("-0.4\ta b", "0.4\ta b"), "expected log10 probability, 2 words"),
+        (("-0.4\ta b", "nan\ta b"), "expected log10 probability, 2 words"),
+        (("-0.4\ta b", "-0.4\ta b\tinf"), "expected log10 probability, 2 words"),
+        (("-0.4\ta b", "some junk here"), "arpa:16: expected log10 probability, 2 words, weight; found 'some junk here'"),
+        (("-0.4\ta b", "-0.5\t<s> a"), "2-gram '<s> a' stands there twice"),
+        (("-0.4\ta b", "-0.4\ta q"), "arpa:16: the word 'q' of a 2-gram is no 1-gram"),
+        (("-0.9\tb\t-0.4", "-0.9\ta\t-0.4"), "1-gram 'a' stands there twice"),
+        (("-99\t<s>\t-0.3\n", "-99\te\n"), "the word '<s>' of a 2-gram is no 1-gram"),
+        (("-0.7\t</s>\n", "-0.7\te\n"), "'</s>' of a 2-gram is no 1-gram"),
     ],
 )
 def test_damaged_arpa(tmp_path: Path, change: tuple[str, str], message: str) -> None:
@@ -160,24 +127,37 @@ def test_damaged_arpa(tmp_path: Path, change: tuple[str, str], message: str) -> 
         Arpa.read(tmp_path / "arpa")
 
 
-def test_cut_gzip_and_missing_file(estimated: Path, tmp_path: Path) -> None:
-    (tmp_path / "cut.gz").write_bytes(estimated.read_bytes()[:100])
-    with pytest.raises(RecipeError, match=r"cut\.gz"):
-        Arpa.read(tmp_path / "cut.gz")
+@pytest.mark.parametrize("word", [BOS, EOS])
+def test_arpa_without_start_or_end(tmp_path: Path, word: str) -> None:
+    kept = next(other for other in (BOS, EOS) if other != word)
+    (tmp_path / "arpa").write_text(f"\\data\\\nngram 1=2\n\n\\1-grams:\n-0.3\ta\n-0.3\t{kept}\n\n\\end\\\n")
+    with pytest.raises(RecipeError, match=f"no 1-gram {word}"):
+        Arpa.read(tmp_path / "arpa")
+
+
+def test_cut_gzip_and_missing_file(tmp_path: Path) -> None:
+    zipped = gzip.compress(ARPA.encode())
+    (tmp_path / "cut.gz").write_bytes(zipped[: len(zipped) // 2])
+    (tmp_path / "bad.gz").write_bytes(zipped[:30] + b"\xff" * 20 + zipped[50:])
+    for name in ("cut", "bad"):
+        with pytest.raises(RecipeError, match=rf"{name}\.gz"):
+            Arpa.read(tmp_path / f"{name}.gz")
     with pytest.raises(RecipeError, match="no such ARPA"):
         Arpa.read(tmp_path / "none")
-
-
-def test_bad_estimation_input(lang_dir: Path, tmp_path: Path) -> None:
-    lang = Lang.read(lang_dir)
-    with pytest.raises(RecipeError, match=r"lm\.order"):
-        estimate([["a"]], lang, 1, tmp_path / "arpa.gz")
-    with pytest.raises(RecipeError, match="text is empty"):
-        estimate([], lang, 3, tmp_path / "arpa.gz")
 
 
 def test_heldout_text_of_another_language(lang_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("utt1 q r s\n")
     with pytest.raises(RecipeError, match="100% of its words"):
-        make_grammar(lang_dir.parent / "arpa", lang_dir, tmp_path / "text", tmp_path)
+        make_grammar(lang_dir.parent / "arpa", lang_dir, [Text(tmp_path / "text")], tmp_path)
     assert not (tmp_path / "G.fst").exists()
+
+
+def test_g_of_a_pruned_model(lang_dir: Path, tmp_path: Path) -> None:
+    """A threshold beyond every n-gram's worth leaves the 1-grams, and G one state."""
+    (tmp_path / "text").write_text("utt1 a b\n")
+    stats = make_grammar(lang_dir.parent / "arpa", lang_dir, [Text(tmp_path / "text")], tmp_path, 10.0)
+    assert (stats["full"]["ngrams"], stats["first_pass"]["ngrams"]) == ([6, 6], [6])
+    assert Arpa.read(tmp_path / "pruned.arpa.gz").order == 1
+    assert stats["states"] == kaldifst.StdVectorFst.read(str(tmp_path / "G.fst")).num_states <= 2
+    assert stats["first_pass"]["texts"][tmp_path.name]["log10_prob"] == pytest.approx(-0.6 - 0.9 - 0.7)

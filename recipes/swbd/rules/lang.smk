@@ -56,10 +56,15 @@ rule lexicon_with_probabilities:
 
 rule language_model:
     input:
-        texts=expand(f"{EXP}/data/{{set}}", set=["train", *LM_ONLY]),
+        train=f"{EXP}/data/train",
+        corpora=expand(f"{EXP}/data/{{corpus}}", corpus=TRAINING),
+        texts=expand(f"{EXP}/data/{{corpus}}", corpus=LM_ONLY),
+        plain=config["lm"]["texts"],
+        heldout=f"{EXP}/data/train_dev",
         lang=f"{EXP}/lang_nosp",
     output:
-        f"{EXP}/lm/arpa.gz",
+        arpa=f"{EXP}/lm/arpa.gz",
+        mixture=f"{EXP}/lm/mixture.json",
     log:
         f"{EXP}/log/lang/lm.log",
     benchmark:
@@ -67,21 +72,25 @@ rule language_model:
     conda:
         "../environment.yaml"
     params:
-        conf=recipe.as_json({"order": config["lm"]["order"]}),
+        conf=recipe.as_json({key: config["lm"][key] for key in ("order", "vocabulary")}),
+        corpora=lambda wildcards, input: [f"{folder}/text" for folder in input.corpora],
         texts=lambda wildcards, input: [f"{folder}/text" for folder in input.texts],
     shell:
-        "python -m local.lm estimate --text {params.texts} --lang {input.lang} --conf {params.conf:q} "
-        "--out {output} 2> {log}"
+        "python -m local.lm estimate --train {input.train}/text --corpora {params.corpora} --text {params.texts} "
+        "--plain {input.plain:q} --heldout {input.heldout}/text --lang {input.lang} --conf {params.conf:q} "
+        "--out {output.arpa} 2> {log}"
 
 
 rule grammar:
     input:
         arpa=config["lm"]["arpa"] or f"{EXP}/lm/arpa.gz",
+        mixture=[] if config["lm"]["arpa"] else f"{EXP}/lm/mixture.json",
         lang=f"{EXP}/lang_nosp",
-        heldout=f"{EXP}/data/train_dev",
+        heldout=expand(f"{EXP}/data/{{set}}", set=["train_dev", *TESTS]),
     output:
         grammar=f"{EXP}/lm/G.fst",
         stats=f"{EXP}/lm/stats.json",
+        pruned=[] if config["lm"]["prune"] is None else f"{EXP}/lm/pruned.arpa.gz",
     log:
         f"{EXP}/log/lang/grammar.log",
     benchmark:
@@ -90,9 +99,12 @@ rule grammar:
         "../environment.yaml"
     params:
         out=subpath(output.grammar, parent=True),
+        mixture=options("mixture"),
+        prune="" if config["lm"]["prune"] is None else f"--prune {config['lm']['prune']}",
+        heldout=lambda wildcards, input: [f"{folder}/text" for folder in input.heldout],
     shell:
-        "python -m local.lm grammar --arpa {input.arpa} --lang {input.lang} --heldout {input.heldout}/text "
-        "--out {params.out} 2> {log}"
+        "python -m local.lm grammar --arpa {input.arpa:q} --lang {input.lang} --heldout {params.heldout} {params.mixture} "
+        "{params.prune} --out {params.out} 2> {log}"
 
 
 rule lang:
