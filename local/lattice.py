@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import json
 import math
+import pathlib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,8 +39,14 @@ class Point(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As it stands in file names."""
+        """As it stands in tables."""
         return f"{self.acoustic_scale:g}_{self.insertion_penalty:g}"
+
+    @staticmethod
+    def read(path: pathlib.Path) -> Point:
+        """The best one, as :mod:`local.tune` has written it."""
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Point(content["acoustic_scale"], content["insertion_penalty"])
 
 
 class LanguageModel(Protocol):

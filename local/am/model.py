@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,11 @@ class AcousticModel(nn.Module):
         """``(batch, time, inputs)`` to logits ``(batch, time, states)``."""
         hidden, _ = self.lstm((inputs - self.shift) * self.scale)
         return self.output(self.bottleneck(hidden))
+
+    def utterances(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """``(time, inputs)`` each to logits ``(time, states)`` each: sequences of any lengths side by side."""
+        if not inputs:
+            return []
+        packed = pack_sequence([(frames - self.shift) * self.scale for frames in inputs], enforce_sorted=False)
+        hidden, _ = self.lstm(packed)
+        return unpack_sequence(hidden._replace(data=self.output(self.bottleneck(hidden.data))))

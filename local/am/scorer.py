@@ -9,7 +9,7 @@ writes them as a Kaldi archive, for Kaldi's own decoders: ``latgen-faster-mapped
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,18 +24,20 @@ from local.datadir import DataDir
 from local.files import write_archive
 from local.saved import saved
 
+_FRAMES_AT_ONCE = 2000  # that go through a network together: 32,000 scores of each are 256 MB
+
 
 class NetworkScorer:
-    """Inputs ``(frames, inputs)`` to ``(frames, pdfs)``: log p(x | pdf) up to a constant of the frame."""
+    """Inputs ``(frames, inputs)`` of each utterance to ``(frames, pdfs)``: log p(x | pdf) up to a constant of the frame."""
 
-    def __init__(self, model: AcousticModel, log_priors: Tensor, kinds: list[str]) -> None:
+    def __init__(self, model: AcousticModel, log_priors: Tensor, kinds: list[str], device: str = "cpu") -> None:
         """:param kinds: the parts of the inputs, by :mod:`local.am.inputs`."""
-        self.model = model.eval()
-        self.log_priors = log_priors
+        self.model = model.eval().to(device)
+        self.log_priors = log_priors.to(device)
         self.kinds = kinds
 
     @staticmethod
-    def load(path: str | Path) -> NetworkScorer:
+    def load(path: str | Path, device: str = "cpu") -> NetworkScorer:
         """Read what training has written.
 
         :raises RecipeError: where there is none, or it is another kind of file.
@@ -43,25 +45,30 @@ class NetworkScorer:
         with saved(path, "network", "train") as content:
             model = AcousticModel(content["inputs"], content["pdfs"], from_mapping(AmConf, content["am"], str(path)))
             model.load_state_dict(content["model"])
-            return NetworkScorer(model, content["log_priors"], content["kinds"])
+            return NetworkScorer(model, content["log_priors"], content["kinds"], device)
 
     @torch.inference_mode()
-    def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        """Score an utterance in one pass: the network hears all of it, though it was trained on 21 frames at a time."""
-        logits = self.model(torch.from_numpy(inputs)[None])[0]
-        return (logits.log_softmax(1) - self.log_priors).numpy()
+    def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Score utterances, each in one pass: the network hears all of it, though it was trained on 21 frames at a time."""
+        device = self.log_priors.device
+        logits = self.model.utterances([torch.from_numpy(frames).to(device) for frames in inputs])
+        return [(scores.log_softmax(1) - self.log_priors).cpu().numpy() for scores in logits]
 
 
-def network_scores(network: Path, inputs: Inputs) -> Callable[[str], np.ndarray | None]:
-    """Utterance id to scores ``(frames, pdfs)`` float32; ``None`` where it has no frames.
+def network_scores(
+    network: Path, inputs: Inputs, device: str = "cpu"
+) -> Callable[[Sequence[str]], Iterator[tuple[str, np.ndarray | None]]]:
+    """Utterance ids to scores ``(frames, pdfs)`` float32 of each, in order; ``None`` where it has no frames.
+
+    A few utterances go through the network together; no more are kept.
 
     :raises RecipeError: where the network was trained on other inputs.
     """
-    scorer = NetworkScorer.load(network)
+    scorer = NetworkScorer.load(network, device)
     if scorer.kinds != inputs.kinds:
         raise RecipeError(f"{network}: a network of inputs {scorer.kinds}, found {inputs.kinds}: see --transforms, --ivectors")
 
-    def scores_of(key: str) -> np.ndarray | None:
+    def read(key: str) -> np.ndarray | None:
         if key not in inputs.fbank:
             return None
         frames = inputs.whole(key)
@@ -69,7 +76,20 @@ def network_scores(network: Path, inputs: Inputs) -> Callable[[str], np.ndarray 
             raise RecipeError(
                 f"utterance {key}: {frames.shape[1]} inputs a frame, {network} was trained on {scorer.model.lstm.input_size}"
             )
-        return scorer(frames)
+        return frames
+
+    def scored(waiting: list[tuple[str, np.ndarray | None]]) -> Iterator[tuple[str, np.ndarray | None]]:
+        results = iter(scorer([frames for _, frames in waiting if frames is not None]))
+        return ((key, None if frames is None else next(results)) for key, frames in waiting)
+
+    def scores_of(keys: Sequence[str]) -> Iterator[tuple[str, np.ndarray | None]]:
+        waiting: list[tuple[str, np.ndarray | None]] = []
+        for key in keys:
+            waiting.append((key, read(key)))
+            if sum(len(frames) for _, frames in waiting if frames is not None) >= _FRAMES_AT_ONCE:
+                yield from scored(waiting)
+                waiting = []
+        yield from scored(waiting)
 
     return scores_of
 
@@ -86,7 +106,7 @@ def main() -> None:
     torch.set_num_threads(1)  # jobs run side by side instead
     data = DataDir.read(arguments.data).split(arguments.jobs)[arguments.job]
     scores_of = network_scores(arguments.network, Inputs.of_arguments(arguments, data))
-    scores = ((key, scores_of(key)) for key in tqdm(data.utterances, desc="likelihoods", mininterval=2))
+    scores = tqdm(scores_of(list(data.utterances)), total=len(data.utterances), desc="likelihoods", mininterval=2)
     write_archive(arguments.out, ((key, matrix) for key, matrix in scores if matrix is not None))
 
 

@@ -44,6 +44,11 @@ def graph_of(system):
     return system if system in STAGES else "network"
 
 
+def conf_of(wildcards):
+    """How a system is decoded."""
+    return recipe.as_json(config["decode"]["gmm" if wildcards.system in STAGES else "network"])
+
+
 GRAPHS = list(dict.fromkeys(graph_of(system) for system in SYSTEMS))
 
 
@@ -54,4 +59,4 @@ def for_network(path):
 
 def options(*names):
     """Inputs as options of a command line, those that there are."""
-    return lambda wildcards, input: " ".join(f"--{name} {path}" for name in names if (path := getattr(input, name)))
+    return lambda wildcards, input: " ".join(f"--{name} {paths}" for name in names if (paths := getattr(input, name)))

@@ -1,4 +1,4 @@
-# The decoding graph, the search, scales chosen on train_dev, and scores.
+# The decoding graph, the search for lattices, scales chosen on train_dev's, and scores.
 
 
 rule decoding_graph:
@@ -33,6 +33,7 @@ rule search_of_job:
         transforms=for_network(f"{EXP}/decode/tri4/{{set}}/all" if OWN_FMLLR else None),
         fmllr=for_network(f"{EXP}/kaldi/{{set}}/feats.scp" if KALDI_FMLLR else None),
         ivectors=for_network(f"{EXP}/ivectors/{{set}}/ivectors.scp" if "ivector" in config["inputs"] else None),
+        rescore=RESCORE,
         best=lambda wildcards: [] if wildcards.set == "train_dev" else f"{EXP}/decode/{wildcards.system}/best.json",
     output:
         directory(f"{EXP}/decode/{{system}}/{{set}}/{{job}}"),
@@ -43,10 +44,10 @@ rule search_of_job:
     conda:
         "../environment.yaml"
     params:
-        conf=lambda wildcards: recipe.as_json(config["decode"]["gmm" if wildcards.system in STAGES else "network"]),
+        conf=conf_of,
         jobs=config["jobs"]["decode"],
         feats=subpath(input.feats, parent=True),
-        parts=options("network", "fmllr", "ivectors", "best"),
+        parts=options("network", "fmllr", "ivectors", "rescore", "best"),
         transforms=lambda wildcards, input: f"--transforms {input.transforms}/fmllr.scp" if input.transforms else "",
     shell:
         "python -m local.decode search --graph {input.graph} --lang {input.lang} --model {input.model} "
@@ -107,34 +108,24 @@ rule hypotheses:
         "python -m local.decode join --data {input.data} --parts {input.parts} --out {output} 2> {log}"
 
 
-rule grid_scores:
-    input:
-        data=f"{EXP}/data/train_dev",
-        hypotheses=f"{EXP}/decode/{{system}}/train_dev/all",
-    output:
-        f"{EXP}/score/{{system}}/grid.json",
-    log:
-        f"{EXP}/log/score/{{system}}.grid.log",
-    benchmark:
-        f"{EXP}/benchmarks/score-{{system}}.grid.tsv"
-    conda:
-        "../environment.yaml"
-    shell:
-        "python -m local.score.grid --stm {input.data}/stm --glm {input.data}/glm "
-        "--ctm {input.hypotheses}/hyp.*.ctm --out {output} 2> {log}"
-
-
 rule best_scales:
     input:
-        f"{EXP}/score/{{system}}/grid.json",
+        data=f"{EXP}/data/train_dev",
+        lattices=f"{EXP}/decode/{{system}}/train_dev/all",
+        lang=lambda wildcards: lang_of(graph_of(wildcards.system)),
     output:
         f"{EXP}/decode/{{system}}/best.json",
     log:
         f"{EXP}/log/decode/{{system}}.best.log",
+    benchmark:
+        f"{EXP}/benchmarks/decode-{{system}}.best.tsv"
     conda:
         "../environment.yaml"
+    params:
+        conf=conf_of,
     shell:
-        "python -m local.decode tune --scores {input} --out {output} 2> {log}"
+        "python -m local.tune --data {input.data} --lattices {input.lattices} --lang {input.lang} --conf {params.conf:q} "
+        "--out {output} 2> {log}"
 
 
 rule decode:
@@ -155,7 +146,7 @@ rule scores:
     conda:
         "../environment.yaml"
     shell:
-        "python -m local.score --stm {input.data}/stm --glm {input.data}/glm --ctm {input.hypotheses}/hyp.*.ctm "
+        "python -m local.score --stm {input.data}/stm --glm {input.data}/glm --ctm {input.hypotheses}/hyp.ctm "
         "--out {output} 2> {log}"
 
 

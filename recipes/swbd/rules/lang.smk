@@ -4,7 +4,9 @@
 rule dictionary:
     input:
         transcripts=config["corpora"]["swbd1"]["transcripts"],
-        data=f"{EXP}/data/train",
+        train=f"{EXP}/data/train",
+        corpora=expand(f"{EXP}/data/{{set}}", set=LM_ONLY),
+        plain=config["lm"].get("texts") or [],
     output:
         directory(f"{EXP}/dict"),
     log:
@@ -13,9 +15,11 @@ rule dictionary:
         f"{EXP}/benchmarks/lang-dictionary.tsv"
     conda:
         "../environment.yaml"
+    params:
+        text=lambda wildcards, input: [f"{folder}/text" for folder in input.corpora],
     shell:
         "python -m recipes.swbd.dictionary --dictionary {input.transcripts}/sw-ms98-dict.text "
-        "--text {input.data}/text --out {output} 2> {log}"
+        "--train {input.train}/text --text {params.text} --plain {input.plain} --out {output} 2> {log}"
 
 
 rule lexicon:
@@ -83,7 +87,7 @@ rule language_model:
 
 rule grammar:
     input:
-        arpa=config["lm"]["arpa"] or f"{EXP}/lm/arpa.gz",
+        arpa=FULL_ARPA,
         mixture=[] if config["lm"]["arpa"] else f"{EXP}/lm/mixture.json",
         lang=f"{EXP}/lang_nosp",
         heldout=expand(f"{EXP}/data/{{set}}", set=["train_dev", *TESTS]),
