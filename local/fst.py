@@ -59,6 +59,45 @@ class FstArrays:
         """The state that each arc leaves: ``(A,)`` int32."""
         return np.repeat(np.arange(self.num_states, dtype=np.int32), np.diff(self.offsets))
 
+    def is_deterministic(self) -> bool:
+        """Whether no two arcs of a state have the same input label; epsilons may be as many as they like."""
+        consuming = self.ilabel > 0
+        source, ilabel = self.source[consuming], self.ilabel[consuming]
+        return len(np.unique(source * (np.int64(ilabel.max(initial=0)) + 1) + ilabel)) == len(source)
+
+    def has_epsilon_cycle(self) -> bool:
+        """Whether a path without input labels comes back to its start."""
+        silent = self.ilabel == 0
+        source, target = self.source[silent], self.nextstate[silent]
+        while True:  # arcs to where none goes on are on no cycle
+            goes_on = np.zeros(self.num_states, bool)
+            goes_on[source] = True
+            kept = goes_on[target]
+            if kept.all():
+                return len(source) > 0
+            source, target = source[kept], target[kept]
+
+    def log_sums(self) -> np.ndarray:
+        """Logarithm of the sum of e to minus the costs of each state's arcs and of its end: ``(S,)`` float64."""
+        arcs = np.bincount(self.source, np.exp(-self.cost.astype(np.float64)), self.num_states)
+        return np.log(arcs + np.exp(-self.final.astype(np.float64)))
+
+    def minimal_states(self) -> int:
+        """The fewest states of a transducer with the same paths, labels and costs being one symbol: Moore's algorithm.
+
+        Classes are 64-bit hashes. A collision, of chance S² / 2⁶⁵ a round, can only make the number too small.
+        """
+        labels = _hash(_hash(_hash(self.ilabel) ^ self.olabel.view(np.uint32)) ^ self.cost.view(np.uint32))
+        own = classes = _hash(self.final.view(np.uint32))
+        found = 0
+        while (count := len(np.unique(classes))) > found:
+            if count == self.num_states:
+                break
+            found = count
+            sums = np.concatenate([[np.uint64(0)], np.cumsum(_hash(labels ^ classes[self.nextstate]))])[self.offsets]
+            classes = _hash(own + np.diff(sums))
+        return count
+
     @staticmethod
     def of_arcs(
         start: int,
@@ -138,6 +177,14 @@ class FstArrays:
             for table in (states, arcs):
                 file.write(bytes(-file.tell() % _ALIGNMENT))
                 table.tofile(file)
+
+
+def _hash(values: np.ndarray) -> np.ndarray:
+    """SplitMix64's mixing of 64 bits (Steele, Lea and Flood 2014)."""
+    mixed = values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 @contextmanager

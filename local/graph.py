@@ -15,7 +15,6 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -24,7 +23,7 @@ import kaldifst
 import numpy as np
 
 from local.cli import RecipeError, parse_conf, run
-from local.files import atomic_path, write_text
+from local.files import write_text
 from local.fst import Fst, FstArrays
 from local.hmm.model import HmmArc, HmmModel
 from local.lexicon import Lang
@@ -52,14 +51,6 @@ class StateLabel(NamedTuple):
 
     pdf: int
     stay: float  # log-probability of the self-loop; -inf where there is none
-
-
-def map_arcs(fst: Fst, change: Callable[[int, int, float], tuple[int, int, float]]) -> Fst:
-    """Copy a transducer with ``change`` applied to input label, output label and cost of every arc."""
-    arrays = FstArrays.of(fst)
-    changed = zip(*map(change, arrays.ilabel.tolist(), arrays.olabel.tolist(), arrays.cost.tolist()), strict=True)
-    ilabel, olabel, cost = (np.array(column) for column in changed)
-    return replace(arrays, ilabel=ilabel, olabel=olabel, cost=cost).to_fst()
 
 
 def hmm_transducer(windows: list[list[int]], model: PhoneHmms, transition_scale: float) -> tuple[Fst, list[StateLabel]]:
@@ -129,19 +120,21 @@ def add_self_loops(graph: FstArrays, labels: list[StateLabel], scale: float) -> 
     return FstArrays.of_arcs(graph.start, np.append(graph.final, np.full(own.sum(), np.inf)), *columns)
 
 
-def build(lang: Lang, lexicon: Fst, grammar: Fst, model: PhoneHmms, conf: GraphConf) -> tuple[Fst, dict[str, dict[str, float]]]:
+def build(
+    lang: Lang, lexicon: FstArrays, grammar: FstArrays, model: PhoneHmms, conf: GraphConf
+) -> tuple[FstArrays, dict[str, dict[str, float]]]:
     """Build HCLG.
 
-    :param lexicon: L with disambiguation symbols; its arcs are sorted here.
-    :param grammar: G with ``#0`` on its back-off arcs; its arcs are sorted here.
-    :return: the graph and, of each step, states, arcs, seconds, the process's highest memory until then, and of
-        determinized and minimized transducers :func:`properties`.
+    :param lexicon: L with disambiguation symbols.
+    :param grammar: G with ``#0`` on its back-off arcs.
+    :return: the graph and, of each step, states, arcs, seconds and the process's highest memory until then; of LG and of
+        HCLG without self-loops :func:`properties`, too.
     :raises RecipeError: where lexicon and grammar have no word in common.
     """
     log: dict[str, dict[str, float]] = {}
     began = time.perf_counter()
 
-    def done(name: str, arrays: FstArrays) -> None:
+    def done(name: str, arrays: FstArrays, minimized: bool = False) -> None:
         nonlocal began
         log[name] = {
             "states": arrays.num_states,
@@ -149,17 +142,20 @@ def build(lang: Lang, lexicon: Fst, grammar: Fst, model: PhoneHmms, conf: GraphC
             "seconds": round(time.perf_counter() - began, 2),
             "peak_GiB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         }
+        if minimized:
+            log[name] |= properties(arrays)
         print(f"{name}: {log[name]}", file=sys.stderr, flush=True)
         began = time.perf_counter()
 
-    kaldifst.arcsort(lexicon, "olabel")
-    kaldifst.arcsort(grammar, "ilabel")
-    graph = Fst(kaldifst.compose(lexicon, grammar))
+    left, right = lexicon.to_fst(), grammar.to_fst()
+    kaldifst.arcsort(left, "olabel")
+    kaldifst.arcsort(right, "ilabel")
+    graph = Fst(kaldifst.compose(left, right))
     if graph.start < 0:
         raise RecipeError("the decoding graph is empty: the grammar allows no word that the lexicon has")
     kaldifst.determinize_star(graph, use_log=True)
     kaldifst.minimize_encoded(graph)
-    done("LG", FstArrays.of(graph))
+    done("LG", FstArrays.of(graph), minimized=True)
     width = model.context_width
     graph, windows = kaldifst.compose_context(sorted(lang.disambiguation.values()), width, width // 2, graph)
     done("CLG", FstArrays.of(graph))
@@ -172,10 +168,27 @@ def build(lang: Lang, lexicon: Fst, grammar: Fst, model: PhoneHmms, conf: GraphC
     graph = replace(arrays, ilabel=np.where(arrays.ilabel > len(labels), 0, arrays.ilabel)).to_fst()
     kaldifst.minimize_encoded(graph)
     arrays = FstArrays.of(graph)
-    done("HCLG without self-loops", arrays)
+    done("HCLG without self-loops", arrays, minimized=True)
     arrays = add_self_loops(arrays, labels, conf.self_loop_scale)
     done("HCLG", arrays)
-    return arrays.to_fst(), log
+    return arrays, log
+
+
+def properties(fst: FstArrays) -> dict[str, float]:
+    """What a determinized and minimized transducer should be, looked at: 1 for yes, and 0 for no.
+
+    - deterministic: no two arcs of a state have the same input label but epsilon
+    - minimal: no two states may be one
+    - log_sum_min, log_sum_max: of the log of the sum of probabilities that a state gives its arcs and its end. 0 where G is
+      stochastic; a back-off model is not, as words that it has after a history can be had by backing off, too.
+    """
+    sums = fst.log_sums()
+    return {
+        "deterministic": int(fst.is_deterministic()),
+        "minimal": int(fst.minimal_states() == fst.num_states),
+        "log_sum_min": round(float(sums.min()), 4),
+        "log_sum_max": round(float(sums.max()), 4),
+    }
 
 
 def main() -> None:
@@ -185,11 +198,10 @@ def main() -> None:
     parser.add_argument("--conf", required=True, help="JSON of GraphConf")
     arguments = parser.parse_args()
     conf = parse_conf(GraphConf, arguments.conf)
-    lexicon, grammar = (Fst.read(str(path)) for path in (arguments.lang / "L_disambig.fst", arguments.grammar))
+    lexicon, grammar = (FstArrays.read(path) for path in (arguments.lang / "L_disambig.fst", arguments.grammar))
     model = HmmModel.load(arguments.model)
     graph, log = build(Lang.read(arguments.lang), lexicon, grammar, model, conf)
-    with atomic_path(arguments.out) as temporary:
-        graph.write(str(temporary))
+    graph.write(arguments.out)
     write_text(arguments.out.with_suffix(".json"), json.dumps(log, indent=1) + "\n")
 
 

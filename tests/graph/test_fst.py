@@ -100,3 +100,51 @@ def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "damaged").write_bytes(whole[:-4] + b"\x09\0\0\0")
     with pytest.raises(RecipeError, match="damaged"):
         FstArrays.read(tmp_path / "damaged")
+
+
+@settings(max_examples=60, deadline=None)
+@given(transducers())
+def test_fewest_states_are_those_that_openfst_finds(drawn: tuple[str, int]) -> None:
+    first_of_each = {tuple(line.split()[::2][:2]): line for line in drawn[0].splitlines() if len(line.split()) == 5}
+    ends = [line for line in drawn[0].splitlines() if len(line.split()) == 2]
+    fst = kaldifst.compile("".join(f"{line}\n" for line in [*first_of_each.values(), *ends]), acceptor=False)
+    kaldifst.connect(fst)
+    fewest = FstArrays.of(fst).minimal_states()
+    kaldifst.minimize_encoded(fst)
+    assert fewest == fst.num_states == FstArrays.of(fst).minimal_states()
+
+
+def test_loops_that_differ_late_are_not_one() -> None:
+    """Six states that only the sixth step tells apart, and six that nothing does."""
+    line = "".join(f"{s} {s + 1} 1 1 0\n" for s in range(6)) + "6\n"
+    assert FstArrays.of(kaldifst.compile(line, acceptor=False)).minimal_states() == 7
+    ring = "".join(f"{s} {(s + 1) % 6} 1 1 0\n{s}\n" for s in range(6))
+    assert FstArrays.of(kaldifst.compile(ring, acceptor=False)).minimal_states() == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "deterministic", "cycle"),
+    [
+        ("0 1 1 0\n0 1 2 0\n1\n", True, False),
+        ("0 1 1 0\n0 1 1 3\n1\n", False, False),
+        ("0 1 0 0\n0 2 0 1\n1 2 0 0\n2\n", True, False),
+        ("0 1 0 0\n1 2 0 1\n2 1 0 0\n2\n", True, True),
+        ("0 0 0 1\n0\n", True, True),
+        ("0 1 0 0\n1 0 1 0\n1\n", True, False),
+    ],
+)
+def test_properties(text: str, deterministic: bool, cycle: bool) -> None:
+    arrays = FstArrays.of(kaldifst.compile(text, acceptor=False))
+    assert (arrays.is_deterministic(), arrays.has_epsilon_cycle()) == (deterministic, cycle)
+
+
+def test_log_sums() -> None:
+    sums = FstArrays.of(make()).log_sums()
+    assert sums == pytest.approx([np.log(np.exp(-0.5) + np.exp(-1.5)), np.log(2 * np.exp(-2)), -0.25])
+
+
+def test_arcs_in_any_order() -> None:
+    columns = np.array([[1, 3, 4, 2], [0, 1, 2, 1], [0, 0, 3, 2]])  # source, labels, target
+    source, ilabel, olabel, target = columns.T
+    made = FstArrays.of_arcs(0, np.array([np.inf, 2, 0.25]), source, ilabel, olabel, np.array([2, 0.5, 1.5]), target)
+    assert str(made.to_fst()) == str(make())

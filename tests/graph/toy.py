@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from local.graph import GraphConf
 from local.hmm.model import HmmArc
-from local.lexicon import Lang, LexiconConf, make_lang
+from local.lexicon import END, START, Lang, LexiconConf, Spoken, make_lang
 
 SILENCE_PROBABILITY = 0.3
 # a word that begins others, homophones, two pronunciations, one phone and several
@@ -87,39 +87,112 @@ class ToyHmms:
         return [HmmArc(*arc[:3], math.log(arc[3]), number) for number, arc in enumerate(arcs)]
 
 
-def sentence_cost(words: tuple[str, ...]) -> float:
-    """The cheapest way through the bigram model: every word by its bigram or by backing off."""
-    sections = ARPA.split("-grams:")
-    unigrams = {fields[1]: [float(fields[0]), *map(float, fields[2:])] for fields in _rows(sections[1])}
-    bigrams = {tuple(fields[1].split()): float(fields[0]) for fields in _rows(sections[2])}
-    total = 0.0
-    for history, word in itertools.pairwise(["<s>", *words, "</s>"]):
-        backoff = unigrams[history][1] if len(unigrams[history]) > 1 else 0.0
-        total += max(bigrams.get((history, word), -math.inf), backoff + unigrams[word][0])
-    return -total * math.log(10)
+Ngrams = dict[tuple[str, ...], tuple[float, float]]  # to log10 probability and back-off weight
 
 
-def _rows(section: str) -> Iterator[list[str]]:
-    return (line.split("\t") for line in section.splitlines() if "\t" in line)
+def read_ngrams(arpa: str) -> Ngrams:
+    """The n-grams of an ARPA text."""
+    rows = [line.split("\t") for line in arpa.splitlines() if "\t" in line]
+    return {tuple(row[1].split()): (float(row[0]), float(row[2]) if row[2:] else 0.0) for row in rows}
 
 
-def spoken(frames: int) -> Iterator[tuple[tuple[str, ...], float, tuple[str, ...]]]:
+def write_ngrams(ngrams: Ngrams) -> str:
+    """The ARPA text of n-grams."""
+    orders = range(1, max(map(len, ngrams)) + 1)
+    text = "\\data\\\n" + "".join(f"ngram {n}={sum(len(ngram) == n for ngram in ngrams)}\n" for n in orders)
+    for n in orders:
+        text += f"\n\\{n}-grams:\n"
+        rows = [(p, " ".join(words), back)[: 2 + (n < orders[-1])] for words, (p, back) in ngrams.items() if len(words) == n]
+        text += "".join("\t".join(map(str, row)) + "\n" for row in rows)
+    return text + "\n\\end\\\n"
+
+
+def sentence_cost(ngrams: Ngrams, words: tuple[str, ...], free: bool = True) -> float:
+    """The cheapest way through a back-off model: every word by the longest n-gram there is, or by one that backing off
+    leads to even so; of the latter none unless ``free``."""
+
+    def cheapest(history: tuple[str, ...], left: tuple[str, ...]) -> float:
+        if not left:
+            return 0.0
+        while history and history not in ngrams:
+            history = history[1:]
+        ngram = (*history, left[0])
+        ways = [ngrams[ngram][0] + cheapest(ngram[-order + 1 :] if order > 1 else (), left[1:])] if ngram in ngrams else []
+        if history and (free or not ways):
+            ways.append(ngrams[history][1] + cheapest(history[1:], left))
+        return max(ways, default=-math.inf)
+
+    order = max(map(len, ngrams))
+    return -cheapest(("<s>",) if order > 1 else (), (*words, "</s>")) * math.log(10)
+
+
+def spoken(lang: Lang, ngrams: Ngrams, frames: int) -> Iterator[tuple[tuple[str, ...], float, tuple[str, ...]]]:
     """All words, their cost and phones, silences chosen, that may fill so many frames (speech takes two a phone)."""
-    with_silence, without = -math.log(SILENCE_PROBABILITY), -math.log(1 - SILENCE_PROBABILITY)
+    words_of_both = [word for word in lang.lexicon if (word,) in ngrams]
+    silence = lang.silence
 
-    def extend(words: tuple[str, ...], cost: float, phones: tuple[str, ...], room: int) -> Iterator:
-        yield words, cost + sentence_cost(words), phones
-        for word, probability, spelling in LEXICON[1:]:
-            spelled = tuple(spelling.split())
-            left = room - 2 * len(spelled)
-            if left >= 0:
-                said = ((*words, word), cost - math.log(probability))
-                yield from extend(said[0], said[1] + without, (*phones, *spelled), left)
-                if left:
-                    yield from extend(said[0], said[1] + with_silence, (*phones, *spelled, "sil"), left - 1)
+    def extend(words: tuple[str, ...], cost: float, phones: tuple[str, ...], silent: bool, room: int) -> Iterator:
+        end = silence.before_end if silent else silence.none_before_end
+        yield words, cost - math.log(end) + sentence_cost(ngrams, words), phones
+        for word in words_of_both:
+            for entry in lang.lexicon[word]:
+                left = room - 2 * len(entry.phones)
+                if left >= 0:
+                    factor = entry.silence_before if silent else entry.no_silence_before
+                    said = cost - math.log(entry.probability * factor)
+                    with_word = (*words, word)
+                    heard = (*phones, *entry.phones)
+                    yield from extend(with_word, said - math.log(1 - entry.silence_after), heard, False, left)
+                    if left:
+                        heard = (*heard, lang.optional_silence)
+                        yield from extend(with_word, said - math.log(entry.silence_after), heard, True, left - 1)
 
-    yield from extend((), without, (), frames)
-    yield from extend((), with_silence, ("sil",), frames - 1)
+    yield from extend((), -math.log(1 - silence.start), (), False, frames)
+    yield from extend((), -math.log(silence.start), (lang.optional_silence,), True, frames - 1)
+
+
+def random_toy(seed: int, folder: Path) -> tuple[Path, Ngrams]:
+    """Write a language directory and ``arpa`` drawn by chance.
+
+    Of the words some sound alike or begin others; the model lacks one of the lexicon and has one that the lexicon
+    lacks; silence depends on the words around it, or not.
+    """
+    draw = random.Random(seed)
+    folder.mkdir()
+    names = ["a", "b", "c", "d"]
+    known: list[tuple[str, ...]] = []
+    lexicon: list[tuple[str, tuple[str, ...]]] = [("<unk>", ("spn",))]
+    for word in names:
+        for _ in range(draw.choice([1, 1, 2])):
+            phones = tuple(draw.choices("xyz", k=draw.choice([1, 1, 2, 3])))
+            if known and draw.random() < 0.5:
+                phones = (*draw.choice(known)[:2], *phones)[: draw.choice([1, 2, 3])]
+            if (word, phones) not in lexicon:
+                lexicon.append((word, phones))
+                known.append(phones)
+    write_dictionary(folder / "dict")
+    rows = (f"{word}\t{draw.uniform(0.2, 1):.3f}\t{' '.join(phones)}\n" for word, phones in lexicon)
+    (folder / "dict" / "lexiconp.txt").write_text("".join(rows))
+    counts = None
+    if draw.random() < 0.5:
+        variants = [START, *lexicon[1:], END]
+        pairs = [(draw.choice(variants[:-1]), draw.choice(variants[1:])) for _ in range(12)]
+        counts = Counter({Spoken(*pair, draw.random() < 0.5): draw.randint(1, 9) for pair in pairs})
+    make_lang(folder / "dict", LexiconConf(draw.uniform(0.1, 0.9)), folder / "lang", counts)
+
+    def weights() -> tuple[float, float]:
+        return round(draw.uniform(-1.5, -0.1), 3), round(draw.uniform(-0.9, 0.2), 3)
+
+    words = [*draw.sample(names, 3), "elsewhere"]
+    ngrams = {(word,): weights() for word in [*words, "</s>"]}
+    histories: list[tuple[str, ...]] = [("<s>",), *((word,) for word in words)]
+    ngrams["<s>",] = (-99.0, weights()[1])
+    for _ in range(draw.choice([0, 1, 2])):  # orders above the first
+        seen = sorted({(*draw.choice(histories), draw.choice([*words, "</s>"])) for _ in range(8)})
+        ngrams |= {ngram: weights() for ngram in seen}
+        histories = [ngram for ngram in seen if ngram[-1] != "</s>"] or histories
+    (folder / "arpa").write_text(write_ngrams(ngrams))
+    return folder / "lang", ngrams
 
 
 def path_cost(phones: tuple[str, ...], lang: Lang, model: ToyHmms, conf: GraphConf, scores: np.ndarray) -> float:
