@@ -90,7 +90,7 @@ class Arpa:
 
     @staticmethod
     def build(words: list[str], orders: Sequence[Ngrams], where: str) -> Arpa:
-        """Put n-grams in order, and in those that others begin or end with where they lack.
+        """Sort n-grams, and put in those that others begin or end with where they lack.
 
         :param words: ascending; their 1-grams are ``orders[0]``, in the same order.
         :param where: what to call the model in an error.
@@ -226,8 +226,9 @@ class Arpa:
         places = ngrams[:, 0]
         for section, last in zip(self.sections[1:], ngrams.T[1:], strict=False):
             wanted = places * len(self.words) + last
-            found = np.searchsorted(section.keys, wanted).clip(max=len(section.keys) - 1)
-            places = np.where((places >= 0) & (last >= 0) & (section.keys[found] == wanted), found, -1)
+            found = np.searchsorted(section.keys, wanted)
+            found[(places < 0) | (last < 0)] = -1
+            places = np.where((found < len(section.keys)) & (_at(section.keys, found) == wanted), found, -1)
         return places
 
     def log10_probs(self, ngrams: np.ndarray) -> np.ndarray:
@@ -241,11 +242,11 @@ class Arpa:
         rest = np.arange(len(ngrams))
         for first, section in enumerate(reversed(self.sections[:order])):
             places = self._find(ngrams[rest, first:])
-            total[rest] += np.where(places >= 0, section.log10_probs[places], 0)
+            total[rest] += _at(section.log10_probs, places)
             rest = rest[places < 0]
             if first < order - 1:
                 contexts = self._find(ngrams[rest, first:-1])
-                total[rest] += np.where(contexts >= 0, self.sections[order - first - 2].backoffs[contexts], 0)
+                total[rest] += _at(self.sections[order - first - 2].backoffs, contexts)
         total[rest] = -np.inf
         return total
 
@@ -289,6 +290,14 @@ class Arpa:
             "log10_prob": float(known.sum()),
             "perplexity": float(10 ** -known.mean()),
         }
+
+
+def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The values at these places; 0 where there is no such place."""
+    found = np.zeros(len(places), values.dtype)
+    there = (places >= 0) & (places < len(values))
+    found[there] = values[places[there]]
+    return found
 
 
 def leftovers(section: Section, below: Section, links: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:

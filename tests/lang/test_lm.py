@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import math
 from pathlib import Path
 
 import kaldifst
+import kaldilm
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from local.cli import RecipeError
 from local.lexicon import BOS, EOS, Lang
@@ -15,6 +19,7 @@ from local.lm import Arpa, acceptor
 from local.lm.estimate import Text
 from local.lm.grammar import make_grammar
 from tests.graph.toy import ARPA, write_lang
+from tests.lang.lm_models import random_model
 
 
 @pytest.fixture
@@ -48,6 +53,30 @@ def test_g_costs_what_the_model_says(lang_dir: Path, sentence: str, costs: list[
     lang = Lang.read(lang_dir)
     cost = explicit_cost(acceptor(lang_dir.parent / "arpa", lang_dir), [lang.words[word] for word in sentence.split()], lang)
     assert cost == pytest.approx(-sum(costs) * math.log(10), abs=1e-4)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_g_of_random_models(tmp_path_factory: pytest.TempPathFactory, seed: int, order: int) -> None:
+    """Any sentence costs what the model says, and what kaldilm's G does; each state but the first and the start has a word
+    or the end."""
+    folder = tmp_path_factory.mktemp("toy")
+    lang_dir = write_lang(folder)
+    lang, model = Lang.read(lang_dir), random_model(seed, order)
+    model.write(folder / "arpa.gz")
+    (folder / "plain").write_bytes(gzip.decompress((folder / "arpa.gz").read_bytes()))
+    names = {"disambig_symbol": "#0", "read_symbol_table": str(lang_dir / "words.txt"), "max_arpa_warnings": 0}
+    kaldilm.arpa2fst(str(folder / "plain"), str(folder / "G"), **names)
+    fst, other = acceptor(folder / "arpa.gz", lang_dir), kaldifst.StdVectorFst.read(str(folder / "G"))
+    assert fst.num_states <= max(2, other.num_states)
+    for sentence in itertools.chain.from_iterable(itertools.product("abcd", repeat=n) for n in range(4)):
+        rows = model.events([list(sentence)], "<unk>")
+        cost = -model.log10_probs(rows).sum() * math.log(10)
+        words = [lang.words[word] for word in sentence]
+        assert explicit_cost(fst, words, lang) == pytest.approx(cost, abs=1e-3)
+        assert explicit_cost(other, words, lang) == pytest.approx(cost, abs=1e-3)
+    for state in set(range(1, fst.num_states)) - {fst.start}:
+        assert fst.num_arcs(state) > 1 or fst.final(state).value < math.inf
 
 
 def explicit_cost(fst: kaldifst.StdVectorFst, words: list[int], lang: Lang) -> float:
