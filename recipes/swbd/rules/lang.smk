@@ -5,8 +5,8 @@ rule dictionary:
     input:
         transcripts=config["corpora"]["swbd1"]["transcripts"],
         train=f"{EXP}/data/train",
-        corpora=expand(f"{EXP}/data/{{set}}", set=LM_ONLY),
-        plain=config["lm"].get("texts") or [],
+        texts=expand(f"{EXP}/data/{{corpus}}", corpus=LM_ONLY),
+        plain=config["lm"]["texts"],
     output:
         directory(f"{EXP}/dict"),
     log:
@@ -16,10 +16,10 @@ rule dictionary:
     conda:
         "../environment.yaml"
     params:
-        text=lambda wildcards, input: [f"{folder}/text" for folder in input.corpora],
+        texts=lambda wildcards, input: [f"{folder}/text" for folder in input.texts],
     shell:
         "python -m recipes.swbd.dictionary --dictionary {input.transcripts}/sw-ms98-dict.text "
-        "--train {input.train}/text --text {params.text} --plain {input.plain} --out {output} 2> {log}"
+        "--train {input.train}/text --text {params.texts} --plain {input.plain:q} --out {output} 2> {log}"
 
 
 rule lexicon:
