@@ -220,7 +220,7 @@ def test_training_learns_resumes_and_scores(strategy: str, root: Path, tmp_path:
     assert {"loss", "lr", "staleness", "wait_seconds"} <= set(json.loads(telemetry[0]))
     network = NetworkScorer.load(tmp_path / strategy / "final.pt")
     assert network.kinds == ["fbank"]
-    scores = network(add_deltas(heldout.features[:60].astype(np.float32)))
+    (scores,) = network([add_deltas(heldout.features[:60].astype(np.float32))])
     priors = np.bincount(np.load(tmp_path / "egs" / "targets.npy"), minlength=5) + 1
     posteriors = np.exp(scores) * priors / priors.sum()
     np.testing.assert_allclose(posteriors.sum(1), 1, atol=1e-4)

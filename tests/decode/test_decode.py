@@ -1,8 +1,10 @@
-"""Decoding frames whose words and times are known; joining jobs; choosing a point of the grid."""
+"""Decoding frames whose words and times are known; joining jobs."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +15,32 @@ from local.adaptation import speakers
 from local.adaptation.linear import apply, identity_transform
 from local.cli import RecipeError
 from local.datadir import DataDir, Recording, Utterance
-from local.decode import DecodeConf, Point, choose, grid, join, read_graph, search_job, tune, word_times
+from local.decode import DecodeConf, Recognizer, Stats, join, read_graph, search_job, word_times
 from local.files import read_archive
-from local.graph import Fst, GraphConf, build
+from local.fst import FstArrays
+from local.graph import GraphConf, build
 from local.hmm.align import Aligner
 from local.hmm.gmm import Gmm
 from local.hmm.model import HmmModel
 from local.hmm.tree import monophone_tree
+from local.lattice import Lattice, Point
 from local.lexicon import Lang
-from local.lm import acceptor
-from tests.graph.toy import write_lang
+from local.lm import Arpa
+from local.lm.grammar import acceptor
+from local.search import BeamSearch, SearchConf, StateLattice
+from tests.graph.toy import ARPA, write_lang
 
-CONF = DecodeConf(beam=40.0, max_active=1000, acoustic_scales=(0.5, 1.0), insertion_penalties=(0.0,))
+CONF = DecodeConf(
+    beam=40.0,
+    max_active=1000,
+    lattice_beam=8.0,
+    acoustic_scale=0.5,
+    time_limit=1000.0,
+    acoustic_scales=(0.5, 1.0),
+    insertion_penalties=(0.0,),
+    device="cpu",
+)
+BEST = Point(0.5, 0.0)
 # an HMM state lasts two frames: speech six a phone, silence ten
 SPOKEN = {
     "sw01-A_000000-000100": "sil y z y z sil",
@@ -63,8 +79,13 @@ class Toy:
         lang_dir = write_lang(folder)
         self.lang, self.data = Lang.read(lang_dir), make_data()
         self.model = make_model(self.lang)
-        lexicon = Fst.read(str(lang_dir / "L_disambig.fst"))
-        self.graph, _ = build(self.lang, lexicon, acceptor(folder / "arpa", lang_dir), self.model, GraphConf(1.0, 0.1))
+        lexicon, grammar = FstArrays.read(lang_dir / "L_disambig.fst"), FstArrays.of(acceptor(folder / "arpa", lang_dir))
+        self.graph, _ = build(self.lang, lexicon, grammar, self.model, GraphConf(1.0, 0.1))
+        self.search = BeamSearch(self.graph)
+        self.arpa = Arpa.read(folder / "arpa")
+
+    def scores_of(self, keys: Sequence[str]) -> Iterator[tuple[str, np.ndarray | None]]:
+        return ((key, self.scores(key)) for key in keys)
 
     def scores(self, key: str) -> np.ndarray | None:
         if SPOKEN[key] is None:
@@ -76,10 +97,10 @@ class Toy:
             pdfs += [self.model.tree.pdf((phone,), state) for state in path for _ in range(2)]
         return self.model.log_likelihoods(self.model.gmm.means[pdfs]).numpy()
 
-    def decode(self, out: Path, jobs: int = 1, conf: DecodeConf = CONF) -> list[Path]:
+    def decode(self, out: Path, jobs: int = 1, best: Point | None = BEST) -> list[Path]:
         parts = [out / str(job) for job in range(jobs)]
         for data, part in zip(self.data.split(jobs), parts, strict=True):
-            search_job(data, self.scores, self.graph, self.lang, self.model, conf, grid(conf), part)
+            search_job(data, self.scores_of, self.search, self.lang, self.model, CONF, best, part)
         return parts
 
 
@@ -89,42 +110,77 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 
 EXPECTED = """\
-sw01 A 0.10 0.12 c 1.00
-sw01 A 0.22 0.12 c 1.00
-sw01 B 0.50 0.18 d 1.00
-sw01 B 0.68 0.18 d 1.00
+sw01 A 0.10 0.12 c
+sw01 A 0.22 0.12 c
+sw01 B 0.50 0.18 d
+sw01 B 0.68 0.18 d
 """
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_words_and_times_are_those_spoken(toy: Toy, tmp_path: Path, jobs: int) -> None:
     join(toy.data, toy.decode(tmp_path, jobs), tmp_path / "all")
-    assert sorted(path.name for path in (tmp_path / "all").glob("*.ctm")) == ["hyp.0.5_0.ctm", "hyp.1_0.ctm"]
-    for path in (tmp_path / "all").glob("*.ctm"):
-        assert path.read_text() == EXPECTED
+    lines = [line.rsplit(" ", 1) for line in (tmp_path / "all" / "hyp.ctm").read_text().splitlines()]
+    assert "".join(f"{word}\n" for word, _ in lines) == EXPECTED
+    assert all(0.9 < float(confidence) <= 1 for _, confidence in lines)
     stats = json.loads((tmp_path / "all" / "stats.json").read_text())
     assert stats["utterances"] == 4
     assert stats["without_frames"] == ["sw02-B_000000-000001"]
     assert stats["hours"] * 360_000 == pytest.approx(44 + 36 + 10)
+    lattices = read_archive(tmp_path / "all" / "lattices.scp", expected=[key for key in SPOKEN if SPOKEN[key]])
+    names = {number: word for word, number in toy.lang.words.items()}
+    best = {key: " ".join(names[n] for n in Lattice.of_matrix(lattices[key], key).best(BEST)) for key in lattices}
+    assert best == {"sw01-A_000000-000100": "c c", "sw01-B_000050-000150": "d d", "sw02-A_000000-000100": ""}
 
 
-def test_a_penalty_that_no_word_is_worth(toy: Toy, tmp_path: Path) -> None:
-    """Many words are dearer than few: at a high penalty d takes the place of a and c, at a very high one silence."""
-    conf = DecodeConf(40.0, 1000, (0.01,), (0.0, 1000.0))
-    (part,) = toy.decode(tmp_path, conf=conf)
-    assert (part / "hyp.0.01_0.ctm").read_text()
-    assert (part / "hyp.0.01_1000.ctm").read_text() == ""
+def test_without_chosen_scales_there_are_lattices_alone(toy: Toy, tmp_path: Path) -> None:
+    parts = toy.decode(tmp_path, jobs=2, best=None)
+    join(toy.data, parts, tmp_path / "all")
+    assert not (tmp_path / "all" / "hyp.ctm").exists()
+    assert (tmp_path / "all" / "lattices.scp").exists()
+
+
+def test_another_language_model_takes_the_graphs_place(toy: Toy, tmp_path: Path) -> None:
+    """It all but forbids c."""
+    (tmp_path / "arpa").write_text(ARPA.replace("-0.8\tc", "-30\tc").replace("-1.6\t<s> c", "-30\t<s> c"))
+    conf = replace(CONF, acoustic_scale=0.02, lattice_beam=15.0)
+    key = "sw01-A_000000-000100"
+    plain = Recognizer(toy.search, conf, toy.lang, Stats()).lattice(key, toy.scores(key))
+    changed = Recognizer(toy.search, conf, toy.lang, Stats(), (toy.arpa, Arpa.read(tmp_path / "arpa"))).lattice(
+        key, toy.scores(key)
+    )
+    point = Point(0.02, 0.0)
+    names = {number: word for word, number in toy.lang.words.items()}
+    assert "c" in [names[n] for n in plain.best(point)]
+    assert "c" not in [names[n] for n in changed.best(point)]
 
 
 def test_too_few_frames_for_any_word(toy: Toy, tmp_path: Path) -> None:
     """Two frames end in no final state, not even silence's: searched twice, counted, answered with no word."""
     cut = toy.scores("sw01-B_000050-000150")[:2]
     data = toy.data.subset(["sw01-B_000050-000150"])
-    search_job(data, lambda key: cut, toy.graph, toy.lang, toy.model, CONF, grid(CONF)[:1], tmp_path / "0")
+    scores_of = lambda keys: ((key, cut) for key in keys)  # noqa: E731
+    search_job(data, scores_of, toy.search, toy.lang, toy.model, CONF, BEST, tmp_path / "0")
     stats = json.loads((tmp_path / "0" / "stats.json").read_text())
     assert (stats["retried"], stats["partial"]) == (1, 1)
-    assert (tmp_path / "0" / "hyp.0.5_0.ctm").read_text() == ""
+    assert (tmp_path / "0" / "hyp.ctm").read_text() == ""
     assert (tmp_path / "0" / "utterances").read_text() == "sw01-B_000050-000150\n"
+
+
+def test_a_search_out_of_time_is_done_narrower(toy: Toy) -> None:
+    """The last, narrowest one has no limit: there is an answer."""
+    widths = []
+
+    def search(scores: np.ndarray, scale: float, conf: SearchConf, seconds: float) -> StateLattice:
+        widths.append((conf.beam, conf.max_active, seconds < 1))
+        return toy.search(scores, scale, conf, seconds)
+
+    stats, key = Stats(), "sw01-B_000050-000150"
+    found = Recognizer(search, replace(CONF, time_limit=0.0), toy.lang, stats).lattice(key, toy.scores(key))
+    assert widths == [(40.0, 1000, True), (20.0, 500, True), (10.0, 250, False)]
+    assert stats.out_of_time == [key]
+    names = {number: word for word, number in toy.lang.words.items()}
+    assert [names[n] for n in found.best(BEST)] == ["d", "d"]
 
 
 def test_words_that_the_frames_have_no_room_for_go(toy: Toy) -> None:
@@ -146,12 +202,13 @@ def test_words_that_the_frames_have_no_room_for_go(toy: Toy) -> None:
 def test_bad_log_likelihoods(toy: Toy, tmp_path: Path, damage, message: str) -> None:
     data = toy.data.subset(["sw01-A_000000-000100"])
     with pytest.raises(RecipeError, match=f"sw01-A_000000-000100.*{message}"):
-        search_job(data, lambda key: damage(toy.scores(key)), toy.graph, toy.lang, toy.model, CONF, grid(CONF), tmp_path / "0")
+        scores_of = lambda keys: ((key, damage(toy.scores(key))) for key in keys)  # noqa: E731
+        search_job(data, scores_of, toy.search, toy.lang, toy.model, CONF, BEST, tmp_path / "0")
     assert not (tmp_path / "0").exists()
 
 
 def test_graph_of_another_model(toy: Toy, tmp_path: Path) -> None:
-    toy.graph.write(str(tmp_path / "HCLG.fst"))
+    toy.graph.write(tmp_path / "HCLG.fst")
     assert read_graph(tmp_path / "HCLG.fst", toy.model.num_pdfs).num_states == toy.graph.num_states
     with pytest.raises(RecipeError, match="found one with 3"):
         read_graph(tmp_path / "HCLG.fst", 3)
@@ -161,17 +218,17 @@ def test_graph_of_another_model(toy: Toy, tmp_path: Path) -> None:
 
 def test_join_sorts_by_time_and_misses_nothing(toy: Toy, tmp_path: Path) -> None:
     parts = toy.decode(tmp_path, jobs=2)
-    ctm = parts[0] / "hyp.1_0.ctm"
+    ctm = parts[0] / "hyp.ctm"
     ctm.write_text("sw01 A 10.00 0.10 b 1.00\nsw01 A 9.00 0.10 a 1.00\n")
-    (parts[1] / "hyp.1_0.ctm").write_text("en00 B 3.00 0.10 c 1.00\n")
+    (parts[1] / "hyp.ctm").write_text("en00 B 3.00 0.10 c 1.00\n")
     join(toy.data, parts, tmp_path / "all")
-    assert [line.split()[4] for line in (tmp_path / "all/hyp.1_0.ctm").read_text().splitlines()] == ["c", "a", "b"]
+    assert [line.split()[4] for line in (tmp_path / "all/hyp.ctm").read_text().splitlines()] == ["c", "a", "b"]
     with pytest.raises(RecipeError, match="not both in the set and decoded"):
         join(toy.data, parts[:1], tmp_path / "all")
     with pytest.raises(RecipeError, match="decoded twice"):
         join(toy.data, [*parts, parts[0]], tmp_path / "all")
-    (parts[1] / "hyp.1_0.ctm").rename(parts[1] / "hyp.2_0.ctm")
-    with pytest.raises(RecipeError, match="different grids"):
+    (parts[1] / "hyp.ctm").unlink()
+    with pytest.raises(RecipeError, match="some have lattices alone"):
         join(toy.data, parts, tmp_path / "all")
     (parts[1] / "stats.json").unlink()
     with pytest.raises(RecipeError, match="no decoded job"):
@@ -182,44 +239,8 @@ def test_join_sorts_by_time_and_misses_nothing(toy: Toy, tmp_path: Path) -> None
     ("scales", "penalties"), [((), (0.0,)), ((0.1,), ()), ((0.1, 0.1), (0.0,)), ((0.0,), (0.0,)), ((-0.1,), (0.0,))]
 )
 def test_bad_grids(scales: tuple[float, ...], penalties: tuple[float, ...]) -> None:
-    with pytest.raises(RecipeError, match="acoustic_scales"):
-        grid(DecodeConf(10.0, 100, scales, penalties))
-
-
-def test_names_of_points_read_back() -> None:
-    for point in grid(DecodeConf(10.0, 100, (0.0667, 0.1, 1.0), (-1.0, 0.0, 0.5))):
-        assert Point.parse(point.name) == point
-    with pytest.raises(RecipeError, match="<scale>_<penalty>"):
-        Point.parse("allreduce")
-
-
-def errors(rows: list[list[int]]) -> dict[Point, int]:
-    """Rows by scale 0.1, 0.2, ..., columns by penalty 0, 1, ..."""
-    return {Point((i + 1) / 10, float(j)): value for i, row in enumerate(rows) for j, value in enumerate(row)}
-
-
-@pytest.mark.parametrize(
-    ("rows", "best", "edge"),
-    [
-        ([[9, 9, 9], [9, 5, 9], [9, 9, 9]], Point(0.2, 1.0), False),
-        ([[9, 9, 9], [9, 5, 9], [9, 4, 9]], Point(0.3, 1.0), True),
-        ([[9, 9, 9], [4, 5, 9], [9, 9, 9]], Point(0.2, 0.0), True),
-        ([[7, 7, 7], [7, 7, 7], [7, 7, 7]], Point(0.2, 1.0), False),  # a tie: the middle
-        ([[9], [5], [9]], Point(0.2, 0.0), False),  # one penalty alone is no edge
-        ([[5]], Point(0.1, 0.0), False),
-    ],
-)
-def test_choice(rows: list[list[int]], best: Point, edge: bool) -> None:
-    assert choose(errors(rows)) == (best, edge)
-
-
-def test_tune_writes_what_search_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    counts = {"0.1_0": {"N": 200, "sub": 10, "del": 5, "ins": 5}, "0.2_0": {"N": 200, "sub": 1, "del": 2, "ins": 3}}
-    (tmp_path / "grid.json").write_text(json.dumps(counts))
-    tune(tmp_path / "grid.json", tmp_path / "best.json")
-    expected = {"acoustic_scale": 0.2, "insertion_penalty": 0.0, "wer": 3.0, "edge": True}
-    assert json.loads((tmp_path / "best.json").read_text()) == expected
-    assert "widen it" in capsys.readouterr().err
+    with pytest.raises(RecipeError, match=r"decode: .*(acoustic_scales|insertion_penalties)"):
+        replace(CONF, acoustic_scales=scales, insertion_penalties=penalties)
 
 
 def test_a_speaker_adapted_model_finds_each_speakers_map(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,10 +259,10 @@ def test_a_speaker_adapted_model_finds_each_speakers_map(toy: Toy, tmp_path: Pat
         true[key] = model.gmm.means[pdfs] + torch.randn(len(pdfs), model.num_pdfs, generator=generator)
         moved[key] = true[key] + shift
     features_of = {key: x if SPOKEN[key] else None for key, x in moved.items()}.get
-    conf = DecodeConf(beam=40.0, max_active=1000, acoustic_scales=(0.1,), insertion_penalties=(0.0,))
+    conf = replace(CONF, acoustic_scale=0.1)
     parts = [tmp_path / str(job) for job in range(2)]
     for data, part in zip(toy.data.split(2), parts, strict=True):
-        search_job(data, None, toy.graph, toy.lang, model, conf, grid(conf), part, features_of)
+        search_job(data, None, toy.search, toy.lang, model, conf, Point(0.1, 0.0), part, features_of)
     join(toy.data, parts, tmp_path / "all")
     transforms = read_archive(tmp_path / "all" / "fmllr.scp", expected=toy.data.speakers)
     for key in ("sw01-A_000000-000100", "sw01-B_000050-000150"):
@@ -250,5 +271,5 @@ def test_a_speaker_adapted_model_finds_each_speakers_map(toy: Toy, tmp_path: Pat
         assert float((back - true[key]).square().mean()) < 0.15
     for speaker in ("sw02-A", "sw02-B"):  # silence alone; no frame at all
         np.testing.assert_array_equal(transforms[speaker], identity_transform(model.num_pdfs).numpy())
-    words = [line.split()[4] for line in (tmp_path / "all" / "hyp.0.1_0.ctm").read_text().splitlines()]
+    words = [line.split()[4] for line in (tmp_path / "all" / "hyp.ctm").read_text().splitlines()]
     assert words == ["c"] * 80 + ["d"] * 80
