@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -183,17 +183,10 @@ def _in_order(rows: list[tuple[int, int, int, float, float]]) -> Lattice:
     return Lattice(*matrix[:, :3].astype(np.int32).T, *matrix[:, 3:].astype(np.float32).T)
 
 
-class _Part(NamedTuple):
-    """A stretch of a path: its cost at the search's scale, and how much of it is the graph's."""
-
-    cost: float
-    graph: float
-
-    def plus(self, other: _Part) -> _Part:
-        return _Part(self.cost + other.cost, self.graph + other.graph)
+_Part = tuple[float, float]  # of a stretch of a path: cost at the search's scale, and how much of it is the graph's
 
 
-def _lower(parts: dict[int, _Part], key: int, part: _Part) -> None:
+def _lower(parts: dict[Any, _Part], key: Any, part: _Part) -> None:
     """Set the part of a key, unless there is a cheaper one."""
     if key not in parts or part < parts[key]:
         parts[key] = part
@@ -217,50 +210,48 @@ class _Between:
     """The lattice's nodes right behind words, the start among them, and arcs of one word each between these."""
 
     def __init__(self, states: StateLattice, scale: float, beam: float) -> None:
-        count = 1 + max(int(states.target.max(initial=0)), int(states.source.max(initial=0)), *states.final)
-        leaving: list[list[tuple[int, int, _Part]]] = [[] for _ in range(count)]
-        entries = {0}
+        count = 1 + max(int(states.target.max(initial=0)), *states.final)
+        leaving: list[list[tuple[float, int, int, float, float]]] = [[] for _ in range(count)]
         cost = states.graph.astype(np.float64) + scale * states.acoustic
         columns = (states.source, states.target, states.word, cost, states.graph)
-        for source, target, word, whole, graph in zip(*(column.tolist() for column in columns), strict=True):
-            leaving[source].append((target, word, _Part(whole, graph)))
-            if word:
-                entries.add(target)
-        start = [math.inf] * count
-        start[0] = 0.0
-        for node in range(count):
-            for target, _, part in leaving[node]:
-                start[target] = min(start[target], start[node] + part.cost)
-        self.rest = [states.final.get(node, math.inf) for node in range(count)]
-        for node in reversed(range(count)):
-            self.rest[node] = min((part.cost + self.rest[t] for t, _, part in leaving[node]), default=math.inf)
-            self.rest[node] = min(self.rest[node], states.final.get(node, math.inf))
-        limit = self.rest[0] + beam + _TOLERANCE
-        self.arcs: defaultdict[int, list[tuple[int, int, _Part]]] = defaultdict(list)  # of an entry: target, word, cost
+        arcs = list(zip(*(column.tolist() for column in columns), strict=True))
+        start = [0.0] + [math.inf] * (count - 1)
+        for source, target, _, whole, _ in arcs:
+            start[target] = min(start[target], start[source] + whole)
+        rest = [states.final.get(node, math.inf) for node in range(count)]  # cost from each node to the end
+        for source, target, word, whole, graph in reversed(arcs):
+            rest[source] = min(rest[source], whole + rest[target])
+            leaving[source].append((whole + rest[target], target, word, whole, graph))
+        limit = rest[0] + beam + _TOLERANCE
+        entries = {0, *(target for _, target, word, _, _ in arcs if word)}
+        self.rest = rest
+        self.arcs: defaultdict[int, dict[tuple[int, int], _Part]] = defaultdict(dict)  # of an entry: by target and word
         self.final: dict[int, _Part] = {}
         inside: list[dict[int, _Part]] = [{} for _ in range(count)]  # best way from each entry to a node without a word
         for node in range(count):
+            ways, inside[node] = inside[node], {}
             if node in entries:
-                inside[node][node] = _Part(0.0, 0.0)
-            for entry, way in inside[node].items():
-                for target, word, part in leaving[node]:
-                    through = way.plus(part)
-                    if start[entry] + through.cost + self.rest[target] > limit:
-                        continue
+                ways[node] = (0.0, 0.0)
+            leaving[node].sort()
+            for entry, (so_far, graph_so_far) in ways.items():
+                room = limit - start[entry] - so_far
+                for at_least, target, word, whole, graph in leaving[node]:
+                    if at_least > room:
+                        break
+                    through = so_far + whole, graph_so_far + graph
                     if word:
-                        self.arcs[entry].append((target, word, through))
+                        _lower(self.arcs[entry], (target, word), through)
                     else:
                         _lower(inside[target], entry, through)
                 if node in states.final:
-                    _lower(self.final, entry, way.plus(_Part(states.final[node], states.final[node])))
-            inside[node] = {}
+                    _lower(self.final, entry, (so_far + states.final[node], graph_so_far + states.final[node]))
 
 
 def _determinize(between: _Between, scale: float, beam: float) -> Lattice | None:
     """The subset construction; ``None`` where the lattice would have too many arcs."""
     rest, limit = between.rest, between.rest[0] + beam + _TOLERANCE
     first: _Subset = ((0, 0, 0),)
-    parts: dict[_Subset, dict[int, _Part]] = {first: {0: _Part(0.0, 0.0)}}
+    parts: dict[_Subset, dict[int, _Part]] = {first: {0: (0.0, 0.0)}}
     numbers, cost_to = {first: 0}, {first: 0.0}
     queue = [(0, first)]  # by the lowest node: an order in which no arc goes back
     rows: list[tuple[int, int, int, float, float]] = []
@@ -269,29 +260,30 @@ def _determinize(between: _Between, scale: float, beam: float) -> Lattice | None
         own, so_far = numbers[subset], cost_to[subset]
         reached: defaultdict[int, dict[int, _Part]] = defaultdict(dict)  # by word
         end: dict[int, _Part] = {}
-        for node, residue in parts.pop(subset).items():
-            for target, word, part in between.arcs[node]:
-                _lower(reached[word], target, residue.plus(part))
+        for node, (cost, graph) in parts.pop(subset).items():
+            for (target, word), (more, more_graph) in between.arcs[node].items():
+                _lower(reached[word], target, (cost + more, graph + more_graph))
             if node in between.final:
-                _lower(end, _FINAL, residue.plus(between.final[node]))
-        whole = {word: min(part.cost + rest[node] for node, part in nodes.items()) for word, nodes in reached.items()}
+                _lower(end, _FINAL, (cost + between.final[node][0], graph + between.final[node][1]))
+        whole = {word: min(cost + rest[node] for node, (cost, _) in nodes.items()) for word, nodes in reached.items()}
         if end:
-            whole[0] = end[_FINAL].cost
+            whole[0] = end[_FINAL][0]
         most = max(limit - so_far, min(whole.values()))  # a state that costs were rounded for keeps its best way
         if end and whole[0] <= most:
-            rows.append((own, _FINAL, 0, end[_FINAL].graph, (end[_FINAL].cost - end[_FINAL].graph) / scale))
+            cost, graph = end[_FINAL]
+            rows.append((own, _FINAL, 0, graph, (cost - graph) / scale))
         for word, nodes in sorted(reached.items()):
             if whole[word] > most:
                 continue
-            near = {node: part for node, part in nodes.items() if part.cost + rest[node] <= whole[word] + beam}
-            least = min(near.values())
-            left = {node: _Part(p.cost - least.cost, p.graph - least.graph) for node, p in sorted(near.items())}
-            key = tuple((node, round(p.cost / _QUANTUM), round(p.graph / _QUANTUM)) for node, p in left.items())
+            near = {node: part for node, part in sorted(nodes.items()) if part[0] + rest[node] <= whole[word] + beam}
+            cost, graph = min(near.values())
+            left = {node: (its_cost - cost, its_graph - graph) for node, (its_cost, its_graph) in near.items()}
+            key = tuple((node, round(c / _QUANTUM), round(g / _QUANTUM)) for node, (c, g) in left.items())
             if key not in numbers:
                 numbers[key], parts[key] = len(numbers), left
                 heapq.heappush(queue, (min(left), key))
-            cost_to[key] = min(cost_to.get(key, math.inf), so_far + least.cost)
-            rows.append((own, numbers[key], word, least.graph, (least.cost - least.graph) / scale))
+            cost_to[key] = min(cost_to.get(key, math.inf), so_far + cost)
+            rows.append((own, numbers[key], word, graph, (cost - graph) / scale))
         if len(rows) > _MAX_ARCS:
             return None
     return _in_order(rows)
