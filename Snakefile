@@ -50,7 +50,9 @@ KALDI = config["kaldi"]
 OWN_FMLLR, KALDI_FMLLR = ("fmllr" in config["inputs"] and bool(KALDI["fmllr"]) == given for given in (False, True))
 NETWORKS = [] if KALDI["alignments"] else config["strategies"]  # to be decoded: Kaldi's tree has no graph here
 FULL_ARPA = config["lm"]["arpa"] or f"{EXP}/lm/arpa.gz"
-RESCORE = [] if config["lm"]["prune"] is None else [f"{EXP}/lm/pruned.arpa.gz", FULL_ARPA]  # the graph's model, and what then counts
+RESCORE = (
+    [] if config["lm"]["prune"] is None else [f"{EXP}/lm/pruned.arpa.gz", FULL_ARPA]
+)  # the graph's model, and what then counts
 SYSTEMS = [*config["gmm_systems"], *NETWORKS]  # GMM stages, and the network trained with each strategy
 
 recipe.prepare_environment(ROOT)

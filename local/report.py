@@ -65,6 +65,18 @@ def wer_table(exp: Path, systems: Sequence[str], tests: Sequence[str], gmms: Seq
     return rows
 
 
+def decoding_table(exp: Path, systems: Sequence[str], tests: Sequence[str]) -> Table:
+    """How fast each system was decoded, and what did not go as it should."""
+    head = ["system", "set", "scores, x real time", "search", "lattices", "arcs/s", "retried", "partial", "out of time"]
+    rows: Table = [head]
+    for system, test in itertools.product(systems, ["train_dev", *tests]):
+        s = _json(exp / "decode" / system / test / "all" / "stats.json")
+        speeds = (f"{s[f'real_time_factor_of_{part}']:.3f}" for part in ("likelihoods", "search", "lattices"))
+        failed = (str(s["retried"]), str(s["partial"]), str(len(s["out_of_time"])))
+        rows.append([system, test, *speeds, f"{s['lattice_arcs_a_second']:.0f}", *failed])
+    return rows
+
+
 def data_table(exp: Path, sets: Sequence[str], absent: Sequence[str]) -> Table:
     """What every corpus and set holds, and what was not taken; corpora that the configuration leaves out."""
     counts = ("calls", "sides", "speakers", "utterances", "words", "hours")
@@ -213,6 +225,17 @@ def pictures(exp: Path, stages: Sequence[Path], systems: Sequence[str], strategi
             values = [line["log_likelihood_per_frame"] for line in lines]
             axes.plot([line["iteration"] for line in lines], values, "o-", ms=3, lw=1.4, color=colour, label=stage)
 
+    def tuning(axes: Axes) -> None:
+        for system, colour in zip(systems, COLOURS, strict=False):
+            best = _json(exp / "decode" / system / "best.json")
+            rates: dict[float, float] = {}
+            for name, counts in best["grid"].items():
+                scale = float(name.split("_")[0])
+                rate = 100 * (counts["sub"] + counts["del"] + counts["ins"]) / counts["N"]
+                rates[scale] = min(rate, rates.get(scale, rate))
+            axes.plot(*zip(*sorted(rates.items()), strict=True), "o-", ms=3, lw=1.4, color=colour, label=system)
+            axes.plot(best["acoustic_scale"], best["wer"], "o", ms=7, mfc="none", color=colour)
+
     def stage_times(axes: Axes) -> None:
         rows = times[1:][::-1]
         axes.barh([row[0] for row in rows], [float(row[2]) for row in rows], color=COLOURS[0])
@@ -222,6 +245,7 @@ def pictures(exp: Path, stages: Sequence[Path], systems: Sequence[str], strategi
         picture(history("heldout_loss"), "Held-out loss of the averaged model", "epoch", "cross-entropy, nats a frame"),
         picture(history("heldout_accuracy", 100), "Frames classified right", "epoch", "% of held-out frames"),
         picture(likelihoods, "GMM training", "iteration", "log-likelihood a frame"),
+        picture(tuning, "Scales tried on train_dev", "acoustic scale", "WER % at the best word penalty"),
         picture(stage_times, "Where the time went", "seconds, summed over jobs", ""),
     ]
 
@@ -258,6 +282,7 @@ def main() -> None:
     times = time_table(exp)
     tables = {
         "Word error rates": wer,
+        "Decoding": decoding_table(exp, arguments.systems, arguments.tests),
         "Training": training_table(exp, arguments.strategies),
         "GMM-HMM stages": alignment_table(arguments.stages),
         "Data": data_table(exp, arguments.sets, arguments.absent),

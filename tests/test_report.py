@@ -41,6 +41,16 @@ def test_the_wer_table(exp: Path) -> None:
     assert lines[2].startswith("tri1 (GMM)  all  12.0")
 
 
+def test_the_decoding_table(exp: Path) -> None:
+    speeds = {f"real_time_factor_of_{part}": n for part, n in (("likelihoods", 0.01), ("search", 0.1), ("lattices", 0.02))}
+    stats = speeds | {"lattice_arcs_a_second": 51.4, "retried": 2, "partial": 1, "out_of_time": ["u"]}
+    for test in ("train_dev", "eval2000"):
+        write_text(exp / f"decode/tri1/{test}/all/stats.json", json.dumps(stats))
+    rows = report.decoding_table(exp, ["tri1"], ["eval2000"])
+    assert rows[1] == ["tri1", "train_dev", "0.010", "0.100", "0.020", "51", "2", "1", "1"]
+    assert rows[2][:2] == ["tri1", "eval2000"]
+
+
 def test_the_training_and_time_tables(exp: Path) -> None:
     assert report.training_table(exp, ["allreduce"])[1] == ["allreduce", "2", "1.000", "50.0", "200", "100 / 200", "0.5"]
     assert report.time_table(exp)[1:] == [["feats", "2", "22.0", "9.0", "150"]]

@@ -12,6 +12,7 @@ rule report:
         alignment=f"{EXP}/align/network/train/ali.scp",
         feats=f"{EXP}/feats/train/fbank_cmvn.scp",
         histories=expand(f"{EXP}/train/{{strategy}}/history.jsonl", strategy=config["strategies"]),
+        decoded=expand(f"{EXP}/decode/{{system}}/{{set}}/all", system=SYSTEMS, set=["train_dev", *TESTS]),
         best=expand(f"{EXP}/decode/{{system}}/best.json", system=SYSTEMS),
         scores=expand(f"{EXP}/score/{{system}}/{{test}}", system=SYSTEMS, test=TESTS),
     output:
