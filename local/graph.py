@@ -15,6 +15,7 @@ import math
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -26,6 +27,7 @@ from local.cli import RecipeError, parse_conf, run
 from local.files import write_text
 from local.fst import Fst, FstArrays
 from local.hmm.model import HmmArc, HmmModel
+from local.hmm.tree import NO_PHONE
 from local.lexicon import Lang
 
 
@@ -174,6 +176,21 @@ def build(
     return arrays, log
 
 
+def unheard_words(lang: Lang, model: HmmModel) -> set[str]:
+    """Words spoken by nothing but silence phones of which training had no frame: what fits these badly fits them best."""
+    edge = (NO_PHONE,) * (model.context_width // 2)
+    pdfs = {name: [arc.pdf for arc in model.hmm((*edge, model.phones[name], *edge))] for name in lang.silence_phones}
+    phones = {name for name in pdfs if not model.occupancy[pdfs[name]].any()}
+    return {word for word, entries in lang.lexicon.items() if all(phones.issuperset(entry.phones) for entry in entries)}
+
+
+def without(grammar: FstArrays, labels: Sequence[int]) -> FstArrays:
+    """G without the arcs of some words."""
+    keep = ~np.isin(grammar.ilabel, labels)
+    columns = (grammar.source, grammar.ilabel, grammar.olabel, grammar.cost, grammar.nextstate)
+    return FstArrays.of_arcs(grammar.start, grammar.final, *(column[keep] for column in columns))
+
+
 def properties(fst: FstArrays) -> dict[str, float]:
     """What a determinized and minimized transducer should be, looked at: 1 for yes, and 0 for no.
 
@@ -199,8 +216,11 @@ def main() -> None:
     arguments = parser.parse_args()
     conf = parse_conf(GraphConf, arguments.conf)
     lexicon, grammar = (FstArrays.read(path) for path in (arguments.lang / "L_disambig.fst", arguments.grammar))
-    model = HmmModel.load(arguments.model)
-    graph, log = build(Lang.read(arguments.lang), lexicon, grammar, model, conf)
+    lang, model = Lang.read(arguments.lang), HmmModel.load(arguments.model)
+    if unheard := unheard_words(lang, model):
+        print(f"training had no frame of {sorted(unheard)}: not in the graph", file=sys.stderr)
+        grammar = without(grammar, [lang.words[word] for word in unheard])
+    graph, log = build(lang, lexicon, grammar, model, conf)
     graph.write(arguments.out)
     write_text(arguments.out.with_suffix(".json"), json.dumps(log, indent=1) + "\n")
 

@@ -102,9 +102,12 @@ class FrameStore:
         return inputs, torch.from_numpy(targets)
 
     def log_priors(self) -> np.ndarray:
-        """Log of each pdf's share of the frames, a frame added to each: ``(pdfs,)`` float32."""
-        counts = np.bincount(self.targets, minlength=self.num_pdfs) + 1.0
-        return np.log(counts / counts.sum()).astype(np.float32)
+        """Log of each pdf's share of the frames, a frame added to each: ``(pdfs,)`` float32.
+
+        A pdf without frames has 0: what little the network gives it, divided by next to nothing, would win over the others.
+        """
+        frames = np.bincount(self.targets, minlength=self.num_pdfs)
+        return np.where(frames, np.log((frames + 1) / (frames + 1).sum()), 0).astype(np.float32)
 
     @staticmethod
     def read(path: str | Path) -> FrameStore:
