@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,8 +114,13 @@ def model_table(exp: Path, graphs: Sequence[str]) -> Table:
     """Lexicon, language model, graphs."""
     lm = _json(exp / "lm" / "stats.json")
     oov = (exp / "dict" / "oov_words.txt").read_text(encoding="utf-8").split()
+    added = [line.split("\t") for line in (exp / "dict" / "added_words.txt").read_text(encoding="utf-8").splitlines()]
+    by_source = Counter({word: source.split()[0] for word, source, _ in added}.values())
     rows: Table = [["part", "figures"]]
-    rows.append(["words of the training text in no dictionary", f"{len(oov) // 2}: {' '.join(oov[::2][:12]) or 'none'}"])
+    rows.append(
+        ["words added to the dictionary", ", ".join(f"{n} {source}" for source, n in by_source.most_common()) or "none"]
+    )
+    rows.append(["words of the texts without a pronunciation", f"{len(oov) // 2}: {' '.join(oov[::2][:12]) or 'none'}"])
     for text in lm["mixture"]:
         figures = f"{text['words']} words, {text['unknown_share']:.2%} outside the vocabulary, weight {text['weight']:.3f}, "
         rows.append([f"text {text['text']}", f"{figures}{text['heldout_perplexity']:.4g} perplexity of its model on train_dev"])
