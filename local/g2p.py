@@ -87,14 +87,14 @@ class G2p:
         for path in kaldifst.convert_nbest_to_vector(kaldifst.shortest_path(paths, n=_NBEST)):
             _, labels, _, cost = kaldifst.get_linear_symbol_sequence(path)
             costs[tuple(labels)] = min(cost.value, costs.get(tuple(labels), math.inf))
-        least = min(costs.values())
-        shares: Counter[Phones] = Counter()
-        for labels, cost in costs.items():
-            phones = tuple(phone for label in labels for phone in self.graphones[label - 1][1])
-            shares[phones] += math.exp(least - cost)
         best = min(costs, key=costs.__getitem__)
-        phones = tuple(phone for label in best for phone in self.graphones[label - 1][1])
-        return Guess(phones, shares[phones] / sum(shares.values()))
+        shares: Counter[Phones] = Counter()
+        for reading, cost in costs.items():
+            shares[self._spoken(reading)] += math.exp(costs[best] - cost)
+        return Guess(self._spoken(best), shares[self._spoken(best)] / sum(shares.values()))
+
+    def _spoken(self, labels: Iterable[int]) -> Phones:
+        return tuple(phone for label in labels for phone in self.graphones[label - 1][1])
 
 
 def align(entries: Sequence[Entry]) -> list[list[Graphone]]:
