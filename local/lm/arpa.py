@@ -195,10 +195,8 @@ class Arpa:
                 self._contexts.clear()
             contexts = self._contexts[history] = self._backing_off(history)
         for order, first, weight in contexts:
-            keys, log10_probs = self._views[order]
-            place = bisect_left(keys, first + number)
-            if place < len(keys) and keys[place] == first + number:
-                return weight + log10_probs[place]
+            if (place := self._place(order, first + number)) >= 0:
+                return weight + self._views[order][1][place]
         raise AssertionError
 
     @cached_property
@@ -209,15 +207,22 @@ class Arpa:
     def _views(self) -> list[tuple[memoryview, memoryview]]:  # whose items are Python's numbers
         return [(memoryview(section.keys), memoryview(section.log10_probs)) for section in self.sections]
 
+    def _place(self, order: int, key: int) -> int:
+        keys = self._views[order][0]
+        place = bisect_left(keys, key)
+        return place if place < len(keys) and keys[place] == key else -1
+
     def _backing_off(self, history: tuple[str, ...]) -> list[tuple[int, int, float]]:
         """Where words after a history are found: section, key of the first word, weight so far; longest context first."""
-        row = np.array([[self.ids.get(word, -1) for word in history]], np.int64)
+        numbers = [self.ids.get(word, -1) for word in history]
         contexts, weight = [], 0.0
-        for length in range(len(history), 0, -1):
-            place = int(self._find(row[:, -length:])[0])
+        for first in range(len(numbers)):
+            place = numbers[first]
+            for order, number in enumerate(numbers[first + 1 :], 1):
+                place = self._place(order, place * len(self.words) + number) if place >= 0 <= number else -1
             if place >= 0:
-                if length < self.order:
-                    contexts.append((length, place * len(self.words), weight))
+                length = len(numbers) - first
+                contexts.append((length, place * len(self.words), weight))
                 weight += float(self.sections[length - 1].backoffs[place])
         return [*contexts, (0, 0, weight)]
 
