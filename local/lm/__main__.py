@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from local.cli import parse_conf, run
+from local.cli import RecipeError, parse_conf, run
 from local.files import write_text
 from local.lexicon import Lang
 from local.lm.arpa import Arpa
@@ -35,8 +35,12 @@ def make_model(texts: Sequence[Text], heldout: Text, lang: Lang, conf: LmConf) -
 
     :return: the model; of each text its name and words, the share of them outside the vocabulary, the perplexity of its
         model on the held-out text, its weight.
+    :raises RecipeError: for a text without words.
     """
     counts = [Counter(word for sentence in text for word in sentence) for text in texts]
+    for text, of_text in zip(texts, counts, strict=True):
+        if not of_text:
+            raise RecipeError(f"{text.path}: no word to estimate a language model on; leave the text out, or see what it holds")
     known = vocabulary(counts, lang, conf.vocabulary)
     models, figures, by_model = [], [], []
     for text, of_text in zip(texts, counts, strict=True):

@@ -103,7 +103,8 @@ class Arpa:
         for place in range(len(closed) - 2, 0, -1):  # the longest need no others
             longer, own = closed[place + 1], closed[place]
             endings = longer.prefixes % size**place * size + longer.last
-            packed = np.setdiff1d(np.concatenate([longer.prefixes, endings]), own.prefixes * size + own.last)
+            needed = distinct(np.concatenate([longer.prefixes, endings]))
+            packed = needed[~np.isin(needed, own.prefixes * size + own.last, assume_unique=True, kind="sort")]
             lacking = Ngrams(*np.divmod(packed, size), np.full(len(packed), np.nan), np.zeros(len(packed)))
             closed[place] = Ngrams(*(np.concatenate(pair) for pair in zip(own, lacking, strict=True)))
         first = closed[0]
@@ -141,7 +142,7 @@ class Arpa:
         model = Arpa(words, sections)
         for below, section, links in zip(sections, sections[1:], model.suffixes()[1:], strict=False):
             rest, lower_rest = leftovers(section, below, links, len(words))
-            seen = np.unique(section.keys // len(words))
+            seen = distinct(section.keys // len(words))
             below.backoffs[seen] = np.log10(rest[seen] / lower_rest[seen]).clip(LOG_ZERO)
         return model
 
@@ -303,6 +304,12 @@ def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
     there = (places >= 0) & (places < len(values))
     found[there] = values[places[there]]
     return found
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Each number once, ascending; ``np.unique`` takes ten times as long for millions."""
+    ascending = np.sort(values)
+    return ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])] if len(values) else ascending
 
 
 def leftovers(section: Section, below: Section, links: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:

@@ -51,9 +51,11 @@ class Text:
                     words = line.decode().split()
                 except UnicodeDecodeError:
                     raise RecipeError(f"{self.path}:{number}: not UTF-8: {line[:80]!r}") from None
+                if not words:
+                    continue
                 if not self.keyed:
                     yield words
-                elif words and (self.only is None or words[0] in self.only):
+                elif self.only is None or words[0] in self.only:
                     yield words[1:]
 
 
@@ -104,7 +106,7 @@ def estimate(sentences: Iterable[list[str]], known: set[str], lang: Lang, order:
             seen.update(words)
             lines += 1
         if not lines:
-            raise RecipeError(f"{getattr(sentences, 'path', 'the text')}: empty: no sentence to estimate a language model on")
+            raise RecipeError("no sentence to estimate a language model on")
         for word in sorted(known - seen):
             counts.add_count((), word, EPSILON, 1)
         counts.cal_discounting_constants()

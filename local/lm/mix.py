@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from local.lm.arpa import LOG_ZERO, Arpa
+from local.lm.arpa import LOG_ZERO, Arpa, distinct
 
 _TOLERANCE = 1e-6  # nats a word: the weights stand once an iteration gains less
 _ITERATIONS = 1000
@@ -43,7 +43,7 @@ def mix(models: Sequence[Arpa], weights: Sequence[float]) -> Arpa:
     mixed = [_weighted(members, weights)]
     for order in range(2, max(model.order for model in models) + 1):
         of_members = [member.keys(order) for member in members]
-        keys.append(np.unique(np.concatenate(of_members)))
+        keys.append(distinct(np.concatenate(of_members)))
         prefixes, last = np.divmod(keys[-1], len(words))
         links = np.searchsorted(keys[-2], links[prefixes] * len(words) + last)
         for member, own in zip(members, of_members, strict=True):

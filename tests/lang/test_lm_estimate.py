@@ -159,7 +159,7 @@ def test_texts(tmp_path: Path) -> None:
     assert (Text(keyed).name, list(Text(keyed))) == ("fisher", [["a", "b"], [], ["c"]])
     assert list(Text(keyed, only={"u3"})) == [["c"]]
     assert utterances(keyed) == {"u1", "u2", "u3"}
-    assert (Text(plain, keyed=False).name, list(Text(plain, keyed=False))) == ("web.gz", [["a", "b"], [], ["c"]])
+    assert (Text(plain, keyed=False).name, list(Text(plain, keyed=False))) == ("web.gz", [["a", "b"], ["c"]])
     plain.write_bytes(b"a\n\xff\n")
     with pytest.raises(RecipeError, match=r"web\.gz:2: not UTF-8"):
         list(Text(plain, keyed=False))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from local.cli import RecipeError
 from local.lexicon import EOS, Lang
 from local.lm import Arpa
 from local.lm.__main__ import make_model
@@ -109,6 +110,14 @@ def test_model_of_two_texts(texts: list[Text], tmp_path: Path) -> None:
     alone, [figure] = make_model([two], heldout, lang, LmConf(3, None))
     assert figure["weight"] == 1
     assert alone.perplexity(heldout, lang.oov)["perplexity"] == pytest.approx(figures[1]["heldout_perplexity"])
+
+
+def test_text_without_words(texts: list[Text], tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    lang = Lang.read(write_lang(tmp_path / "toy"))
+    texts[0].path.write_text("u0\nu1\n")
+    with pytest.raises(RecipeError, match="one/text: no word to estimate"):
+        make_model(texts[:2], texts[2], lang, LmConf(3, None))
 
 
 def test_command_lines(texts: list[Text], tmp_path: Path) -> None:
