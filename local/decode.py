@@ -20,7 +20,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +62,7 @@ class DecodeConf:
     beam: float  # in scaled log-likelihood, below the best token of a frame
     max_active: int  # tokens a frame at most
     lattice_beam: float  # in scaled log-likelihood, below the best path
-    acoustic_scale: float  # factor on log-likelihoods in the search, as long as none was chosen
+    acoustic_scale: float  # factor on log-likelihoods in the search
     time_limit: float  # times an utterance's length; a search that takes longer is done again with a narrower beam
     acoustic_scales: tuple[float, ...]  # factors on log-likelihoods
     insertion_penalties: tuple[float, ...]  # costs (negative log-probabilities) added to each word
@@ -259,7 +259,7 @@ def search_job(
 
     :param scores_of: a network's scores; ``None`` for the model's own, on ``features_of``. A speaker-adapted model decodes
         two times more before, for the speakers' transforms, ``fmllr.scp``.
-    :param best: search at this point's scale and write ``hyp.ctm``.
+    :param best: write ``hyp.ctm`` at this point.
     :param rescore: see :class:`Recognizer`.
     """
     stats, aligner = Stats(), Aligner(model, lang)
@@ -272,8 +272,6 @@ def search_job(
             stats.seconds_of_adaptation = time.perf_counter() - began
             features_of = transformed(features_of, data, transforms)
         scores_of = gmm_scores(model.gmm, features_of)
-    if best is not None:
-        conf = replace(conf, acoustic_scale=best.acoustic_scale)
     recognizer = Recognizer(graph, conf, lang, stats, rescore)
     answered: list[str] = []
     ctm: list[str] = []
