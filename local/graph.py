@@ -196,7 +196,7 @@ def properties(fst: FstArrays) -> dict[str, float]:
 
     - deterministic: 1 where no two arcs of a state have the same input label but epsilon, else 0
     - surplus_states: how many fewer would do. Minimization promises 0 where no state has two arcs alike in labels and cost;
-      a large HCLG, its disambiguation symbols gone, has a few, and then about one state in a million too many
+      a large HCLG, its disambiguation symbols gone, has a few (of 5.3 million states 5 were too many)
     - log_sum_min, log_sum_max: of the log of the sum of probabilities that a state gives its arcs and its end. 0 where G is
       stochastic; a back-off model is not, as words that it has after a history can be had by backing off, too.
     """
