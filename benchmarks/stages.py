@@ -15,8 +15,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import yaml
+
 from local.cli import RecipeError, run
 from local.datadir import DataDir
+from local.files import write_text
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def last_iteration(exp: Path, stage: str) -> Path:
@@ -66,24 +71,22 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     arguments = parser.parse_args()
     exp = arguments.exp
-    conf = {
-        "beam": arguments.beam,
-        "max_active": 7000,
-        "acoustic_scales": [1 / arguments.lm_weight],
-        "insertion_penalties": [0.0],
-    }
+    conf = yaml.safe_load((ROOT / "conf" / "decode" / "mini.yaml").read_text(encoding="utf-8"))["gmm"]
+    conf |= {"beam": arguments.beam, "max_active": 7000, "acoustic_scale": 1 / arguments.lm_weight}
     print("| stage | all | SWB | CH | N |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         test, out = Path(name) / "test", Path(name) / "decoded"
         part_of(exp / "data" / "eval2000", arguments.every, test)
+        best = Path(name) / "best.json"
+        write_text(best, json.dumps({"acoustic_scale": 1 / arguments.lm_weight, "insertion_penalty": 0.0}))
         for stage in arguments.stages:
             lang = exp / ("lang" if stage == "tri4" else "lang_nosp")
             options = {"graph": exp / "graph" / stage / "HCLG.fst", "model": last_iteration(exp, stage) / "model.pt"}
             options |= {"lang": lang, "data": test, "feats": exp / "feats" / "eval2000", "conf": json.dumps(conf)}
-            options |= {"job": 0, "jobs": 1, "out": out / stage}
+            options |= {"best": best, "job": 0, "jobs": 1, "out": out / stage}
             command("local.decode", "search", *(word for key, value in options.items() for word in (f"--{key}", value)))
-            ctm = next((out / stage).glob("hyp.*.ctm"))
-            command("local.score", "--stm", test / "stm", "--glm", test / "glm", "--ctm", ctm, "--out", out / f"{stage}.score")
+            scored = {"stm": test / "stm", "glm": test / "glm", "ctm": out / stage / "hyp.ctm", "out": out / f"{stage}.score"}
+            command("local.score", *(word for key, value in scored.items() for word in (f"--{key}", value)))
             wer = json.loads((out / f"{stage}.score" / "wer.json").read_text(encoding="utf-8"))
             rates = " | ".join(f"{wer[label]['wer']:.1f}" for label in ("all", "sw", "en"))
             print(f"| {stage} | {rates} | {wer['all']['N']} |", flush=True)

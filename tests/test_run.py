@@ -34,8 +34,10 @@ am: {layers: 1, cells: 16, bottleneck: 16, dropout: 0.0}
 train: {preset: mini, epochs: 2, warmup_epochs: 1}
 learners: 2
 decode:
-  gmm: {beam: 9.0, max_active: 500, acoustic_scales: [0.05, 0.1], insertion_penalties: [0.0]}
-  network: {beam: 9.0, max_active: 500, acoustic_scales: [0.1, 0.2], insertion_penalties: [0.0]}
+  preset: mini
+  gmm: &narrow {beam: 9.0, max_active: 500, acoustic_scales: [0.05, 0.1], insertion_penalties: [0.0]}
+  network: *narrow
+lm: {order: 3, prune: 1.0e-5}
 jobs: {feats: 2, gmm: 2, align: 2, decode: 2}
 """
 
@@ -97,7 +99,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_a_table(root: Path, tmp_
     assert code == 0
     assert "Nothing to be done" in output
     # one stage again: what depends on it, and nothing before it
-    code, output = _run(root, tmp_path, "score", "--dry-run", "--forcerun", "grid_scores")
+    code, output = _run(root, tmp_path, "score", "--dry-run", "--forcerun", "best_scales")
     assert code == 0
     assert "train_network" not in output
 
