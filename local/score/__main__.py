@@ -2,8 +2,9 @@
 
     python -m local.score --stm data/eval2000/stm --glm data/eval2000/glm --ctm hyp.ctm --out score/tri4/eval2000
 
-Writes ``wer.json``, ``report.sys`` (a line a conversation side) and ``report.pra`` (every alignment). Where NIST's SCTK is
-installed, ``hubscr.pl`` scores too, and a count that differs is an error.
+Writes ``wer.json``, ``report.sys`` (percentages by speaker and label), ``report.raw`` (the same in counts), ``report.pra``
+(every alignment) and ``alignments.jsonl`` (the same for programs). Where NIST's SCTK is installed, ``hubscr.pl`` scores too,
+and a count that differs is an error.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pathlib import Path
 from local.cli import run
 from local.files import atomic_dir
 from local.score import sctk
-from local.score.align import Counts, judge
-from local.score.wer import Reference, Result, warn
+from local.score.align import Counts
+from local.score.reports import alignment_report, system_report
+from local.score.wer import Reference, Result, cross_entropy, total, warn
 
 
 def as_json(counts: Counts, interval: tuple[float, float]) -> dict[str, float]:
@@ -34,36 +36,12 @@ def as_json(counts: Counts, interval: tuple[float, float]) -> dict[str, float]:
     }
 
 
-def summary(result: Result, label: str | None = None) -> dict[str, float]:
-    """The counts of a label or of all, and the number of segments they are of."""
-    return as_json(result.total(label), result.interval(label)) | {"sentences": result.sentences(label)}
-
-
-def sys_report(result: Result) -> str:
-    """A table like sclite's ``.sys``, in counts."""
-    rows = [*sorted(result.sides().items()), *((f"[{name}]", result.total(name)) for name in result.labels)]
-    lines = [f"{'side':16}{'words':>8}{'corr':>8}{'sub':>7}{'del':>7}{'ins':>7}{'err %':>8}"]
-    for name, c in rows:
-        rate = 100 * c.errors / max(c.words, 1)
-        lines.append(f"{name:16}{c.words:8}{c.correct:8}{c.substituted:7}{c.deleted:7}{c.inserted:7}{rate:8.1f}")
-    return "\n".join(lines) + "\n"
-
-
-def pra_report(result: Result) -> str:
-    """Every segment's reference and hypothesis under each other, errors in capitals."""
-    blocks = []
-    for line in result.lines:
-        segment = line.segment
-        rows = ["REF: ", "HYP: ", "EVAL:"]
-        for word, heard in line.pairs:
-            verdict = judge(word, heard)
-            shown = [(text or "***") if verdict == "C" else (text.upper() or "***") for text in (word.lower(), heard.lower())]
-            width = max(len(text) for text in shown)
-            for row, text in enumerate([*shown, "" if verdict == "C" else verdict]):
-                rows[row] += f" {text:{width}}"
-        head = f"{segment.file} {segment.side} {segment.start:.2f} {segment.end:.2f}"
-        blocks.append("\n".join([head, *(row.rstrip() for row in rows)]) + "\n")
-    return "\n".join(blocks)
+def summary(result: Result, label: str | None = None) -> dict[str, float | None]:
+    """The counts of a label or of all, the number of segments they are of, and how good the confidences are."""
+    lines = result.of(label)
+    wrong = sum(line.counts.errors > 0 for line in lines)
+    more = {"sentences": len(lines), "wrong_sentences": wrong, "nce": cross_entropy(lines)}
+    return as_json(result.total(label), result.interval(label)) | more
 
 
 def main() -> None:
@@ -74,26 +52,29 @@ def main() -> None:
     result = Reference(arguments.stm, arguments.glm).score(arguments.ctm)
     warn(result, arguments.ctm)
     content: dict[str, object] = {"all": summary(result)}
-    for label, name in result.labels.items():
+    for label, about in result.labels.items():
         if result.total(label).words:
-            content[label] = summary(result, label) | {"name": name}
-    content["silent"] = {"sides": result.silent_sides, "segments": len(result.silent_segments())}
+            content[label] = summary(result, label) | {"name": about.name, "category": about.category}
+    content["silent"] = {"sides": result.silent_sides, "segments": [line.name for line in result.silent_segments()]}
     folder = sctk.find()
     if folder is None:
         content["sctk"] = None
         print("NIST's SCTK is not installed: these counts are ours alone", file=sys.stderr)
     else:
-        speakers: dict[str, Counts] = {}
-        for line in result.lines:
-            key = line.segment.speaker.lower()
-            speakers[key] = speakers.get(key, Counts()) + line.counts
+        speakers = {name: total(lines) for name, lines in result.speakers().items()}
         theirs = sctk.compare(folder, arguments.stm, arguments.glm, arguments.ctm, speakers)
         content["sctk"] = as_json(theirs, result.interval())
         print(f"sclite: {theirs}, the same as ours: {result.total()}", file=sys.stderr)
+    texts = {
+        "wer.json": json.dumps(content, indent=2) + "\n",
+        "report.sys": system_report(result, arguments.ctm.name, percent=True),
+        "report.raw": system_report(result, arguments.ctm.name, percent=False),
+        "report.pra": alignment_report(result),
+        "alignments.jsonl": "".join(line.as_json() + "\n" for line in result.lines),
+    }
     with atomic_dir(arguments.out) as out:
-        (out / "wer.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        (out / "report.sys").write_text(sys_report(result), encoding="utf-8")
-        (out / "report.pra").write_text(pra_report(result), encoding="utf-8", errors="surrogateescape")
+        for name, text in texts.items():
+            (out / name).write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 if __name__ == "__main__":

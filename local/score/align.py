@@ -106,7 +106,12 @@ def matches(reference: str, hypothesis: str) -> bool:
     return (fragment[-1] == "-" and other.startswith(fragment[:-1])) or (fragment[0] == "-" and other.endswith(fragment[1:]))
 
 
-Pair = tuple[str, str]  # reference word, hypothesis word; "" where there is none
+class Pair(NamedTuple):
+    """What an alignment puts beside each other."""
+
+    word: str  # of the reference, "" where there is none
+    heard: str  # of the hypothesis, "" where there is none
+    place: int = 0  # of the latter among the hypothesis's words, its alternatives' included, from 1
 
 
 def align(reference: Sequence[str], hypothesis: Sequence[str]) -> tuple[Counts, list[Pair]]:
@@ -145,9 +150,9 @@ def align(reference: Sequence[str], hypothesis: Sequence[str]) -> tuple[Counts, 
     pairs: list[Pair] = []
     while r or h:
         r0, h0 = back[r][h]
-        pairs.append((ref.words[r] if r0 != r else "", hyp.words[h] if h0 != h else ""))
+        pairs.append(Pair(ref.words[r] if r0 != r else "", *((hyp.words[h], h) if h0 != h else ("",))))
         r, h = r0, h0
-    pairs = [pair for pair in reversed(pairs) if any(pair)]
+    pairs = [pair for pair in reversed(pairs) if pair.word or pair.heard]
     return count(pairs), pairs
 
 
@@ -161,7 +166,17 @@ def judge(word: str, heard: str) -> str:
     return "C" if matches(word[1:-1] if optional else word, heard) else "S"
 
 
+def lengths(text: Sequence[str]) -> tuple[int, int]:
+    """The fewest and the most words that a text with alternatives can have."""
+    words, before, last = lattice(text)
+    few, many = [0], [0]
+    for word, places in zip(words[1:], before[1:], strict=True):
+        few.append(min(few[place] for place in places) + bool(word))
+        many.append(max(many[place] for place in places) + bool(word))
+    return min(few[place] for place in last), max(many[place] for place in last)
+
+
 def count(pairs: Sequence[Pair]) -> Counts:
     """Sum up an alignment."""
-    judged = [judge(*pair) for pair in pairs]
+    judged = [judge(pair.word, pair.heard) for pair in pairs]
     return Counts(*(judged.count(kind) for kind in "CSDI"))

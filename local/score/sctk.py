@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from local.cli import RecipeError
@@ -22,31 +23,31 @@ def find() -> Path | None:
     return next((folder for folder in folders if (folder / "hubscr.pl").exists()), None)
 
 
-def hubscr(folder: Path, stm: Path, glm: Path, words: list[Word]) -> dict[str, Counts]:
+def hubscr(folder: Path, stm: Path, glm: Path, words: list[Word], work: Path) -> dict[str, Counts]:
     """Run ``hubscr.pl`` on cleaned words; return the counts of each speaker of the stm (as sclite writes it, lower case).
 
-    The words go in without a confidence: sclite divides by zero where every one is 1 and right.
-
+    :param work: an empty folder, which gets sclite's reports, ``hyp.ctm.filt.*``.
     :raises RecipeError: where it fails, even if it has written a report.
     """
-    with tempfile.TemporaryDirectory() as place:
-        work = Path(place)
-        shutil.copy(stm, work / "ref.stm")
-        shutil.copy(glm, work / "glm")
-        lines = (f"{w.file} {w.side} {w.start:.3f} {w.duration:.3f} {w.text}\n" for w in words)
-        (work / "hyp.ctm").write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
-        done = subprocess.run(
-            [folder / "hubscr.pl", "-V", "-l", "english", "-h", "hub5", "-g", "glm", "-r", "ref.stm", "hyp.ctm"],
-            cwd=work,
-            env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        report = work / "hyp.ctm.filt.raw"
-        if done.returncode or not report.exists():
-            raise RecipeError(f"hubscr.pl failed with {done.returncode} on {stm}: {(done.stdout + done.stderr)[-300:]}")
-        return _read_raw(report.read_text(encoding="latin-1"))
+    shutil.copy(stm, work / "ref.stm")
+    shutil.copy(glm, work / "glm")
+    lines = (
+        f"{w.file} {w.side} {w.start:.3f} {w.duration:.3f} {w.text}{'' if w.confidence is None else f' {w.confidence:f}'}\n"
+        for w in words
+    )
+    (work / "hyp.ctm").write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
+    done = subprocess.run(
+        [folder / "hubscr.pl", "-V", "-l", "english", "-h", "hub5", "-g", "glm", "-r", "ref.stm", "hyp.ctm"],
+        cwd=work,
+        env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        encoding="latin-1",
+        check=False,
+    )
+    report = work / "hyp.ctm.filt.raw"
+    if done.returncode or not report.exists():
+        raise RecipeError(f"hubscr.pl failed with {done.returncode} on {stm}: {(done.stdout + done.stderr)[-300:]}")
+    return _read_raw(report.read_text(encoding="utf-8", errors="surrogateescape"))
 
 
 def _read_raw(text: str) -> dict[str, Counts]:
@@ -67,7 +68,10 @@ def compare(folder: Path, stm: Path, glm: Path, ctm: Path, ours: dict[str, Count
     :param ours: our counts of each speaker of the stm, lower case.
     :raises RecipeError: where any count differs, with both.
     """
-    theirs = hubscr(folder, stm, glm, cleaned(read_ctm(ctm)))
+    # Without confidences, which change no count: sclite divides by zero where every word is right.
+    words = [replace(word, confidence=None) for word in cleaned(read_ctm(ctm))]
+    with tempfile.TemporaryDirectory() as work:
+        theirs = hubscr(folder, stm, glm, words, Path(work))
     for speaker in sorted({*ours, *theirs}):
         mine, nist = ours.get(speaker, Counts()), theirs.get(speaker, Counts())
         if mine != nist:

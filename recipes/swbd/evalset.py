@@ -168,7 +168,7 @@ def scored_counts(stm: str, glm: str) -> dict[str, Any]:
     """
     result = read_reference(stm, glm).score_words([])
     return {
-        label or "all": {"segments": result.sentences(label), "words": result.total(label).words}
+        label or "all": {"segments": len(result.of(label)), "words": result.total(label).words}
         for label in (None, *result.labels)
     }
 

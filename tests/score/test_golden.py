@@ -10,11 +10,9 @@ import pytest
 
 from local.cli import RecipeError
 from local.score import __main__ as command
-from local.score import grid
 from local.score import sctk as nist
-from local.score.align import Counts
 from local.score.nist import Word, read_ctm, read_stm
-from local.score.wer import Reference
+from local.score.wer import Reference, total
 
 HEAD = ';; CATEGORY "0" "" ""\n;; LABEL "O" "Overall" "Overall"\n'
 RULES = """;; rules in NIST's forms, a few of each kind
@@ -134,7 +132,8 @@ def test_raw_rows_and_golden_rows_with_nists_rules(shared_data: Path, sctk: Path
     (tmp_path / "ref.stm").write_text("".join(stm))
     shutil.copyfile(shared_data / "sctk/doc/trans_rules/en20030506.glm", tmp_path / "glm")
     result = Reference(tmp_path / "ref.stm", tmp_path / "glm").score_words(words)
-    theirs = nist.hubscr(sctk, tmp_path / "ref.stm", tmp_path / "glm", words)
+    (tmp_path / "nist").mkdir()
+    theirs = nist.hubscr(sctk, tmp_path / "ref.stm", tmp_path / "glm", words, tmp_path / "nist")
     for (reference, hypothesis, expected), line in zip(rows, result.lines, strict=True):
         for counts in (line.counts, theirs[line.segment.speaker]):
             assert (counts.words, counts.correct, counts.substituted, counts.deleted, counts.inserted) == expected, (
@@ -181,11 +180,10 @@ def test_nists_own_cases(case: str, hypothesis: str, shared_data: Path) -> None:
     folder = shared_data / "sctk/src/hubscr" / case
     expected = nist._read_raw((folder / f"{hypothesis}.notag.ctm.filt.raw").read_text(encoding="latin-1"))
     scorer = Reference(folder / "lvc_refe.notag.noat.stm", folder / "example.glm")
-    found: dict[str, Counts] = {}
-    for line in scorer.score_words(read_ctm(folder / f"{hypothesis}.notag.ctm")).lines:
-        key = line.segment.speaker.lower()
-        found[key] = found.get(key, Counts()) + line.counts
-    assert found == {speaker.lower(): counts for speaker, counts in expected.items()}
+    result = scorer.score_words(read_ctm(folder / f"{hypothesis}.notag.ctm"))
+    assert {speaker: total(lines) for speaker, lines in result.speakers().items()} == {
+        speaker.lower(): counts for speaker, counts in expected.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -219,7 +217,7 @@ def test_unsorted_input_is_sorted(tmp_path: Path) -> None:
 
 
 def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A side that was not decoded is deleted, and named; labels are summed apart; a grid gives the same counts."""
+    """A side that was not decoded is deleted, and named; labels are summed apart."""
     stm = [HEAD, ';; LABEL "sw" "SWB" ""\n;; LABEL "en" "CH" ""\n;; LABEL "none" "nothing" ""\n']
     stm += ["sw1 A s 0 1 <O,sw> A B C\n", "sw1 A s 1 2 <O,sw> D\n", "en1 B e 0 1 <O,en> (UH) A B\n"]
     for name, text in (("stm", "".join(stm)), ("glm", RULES), ("hyp.1_0.ctm", "sw1 A 0.1 0.2 a 1.00\nsw1 A 0.5 0.2 x 0.5\n")):
@@ -233,11 +231,9 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert [scores["all"][key] for key in keys] == [7, 2, 1, 4, 0, 3] == [scores["o"][key] for key in keys]
     assert [scores["sw"][key] for key in keys] == [4, 1, 1, 2, 0, 2]
     assert [scores["en"][key] for key in keys] == [3, 1, 0, 2, 0, 1]
-    assert scores["silent"] == {"sides": ["en1 b"], "segments": 2}
+    assert scores["silent"] == {"sides": ["en1 b"], "segments": ["en1 B 0.00 1.00", "sw1 A 1.00 2.00"]}
     assert "none" not in scores
     assert scores["sctk"] is None or [scores["sctk"][key] for key in keys[:5]] == [7, 2, 1, 4, 0]
     block = (tmp_path / "out/report.pra").read_text().split("\n\n")[1].splitlines()
-    assert block == ["sw1 A 0.00 1.00", "REF:  a B   C", "HYP:  a *** X", "EVAL:   D   S"]
-    monkeypatch.setattr("sys.argv", ["grid", *files, f"--ctm={tmp_path}/hyp.1_0.ctm", f"--out={tmp_path}/grid.json"])
-    grid.main()
-    assert json.loads((tmp_path / "grid.json").read_text()) == {"1_0": {"N": 7, "sub": 1, "del": 4, "ins": 0}}
+    assert block[:2] == ["sw1 A 0.00 1.00 s <o,sw>", "Scores: (#C #S #D #I) 1 1 1 0"]
+    assert block[2:] == ["REF:  a B   C", "HYP:  a *** X", "EVAL:   D   S"]

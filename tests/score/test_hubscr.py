@@ -40,7 +40,7 @@ def _side(rng: random.Random, file: str, channel: str) -> tuple[list[str], list[
     starts = [round(rng.uniform(0, clock + 1) / grid) * grid for _ in words]
     ctm = [f"{file} {channel} {at:.2f} {rng.choice([0.05, 0.2, 0.31, 0, 1.2, grid]):.2f} {word}\n"
            for at, word in zip(starts, words, strict=True)]  # fmt: skip
-    return stm, ctm
+    return stm, list(dict.fromkeys(ctm))
 
 
 @pytest.mark.parametrize("seed", [1, 2])

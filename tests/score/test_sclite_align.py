@@ -24,7 +24,7 @@ TIES = [
 @pytest.mark.parametrize(("reference", "hypothesis", "expected"), TIES)
 def test_ties_are_broken_as_sclite_breaks_them(reference: str, hypothesis: str, expected: str) -> None:
     _, pairs = align(tokens(reference), tokens(hypothesis))
-    assert " ".join(f"{judge(*pair)}:{pair[0]}/{pair[1]}" for pair in pairs) == expected
+    assert " ".join(f"{judge(word, heard)}:{word}/{heard}" for word, heard, _ in pairs) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_counts_add_up(reference: list[str], hypothesis: list[str]) -> None:
     found, pairs = align(reference, hypothesis)
     assert found.words == len(reference)
     assert found.correct + found.substituted + found.inserted == len(hypothesis)
-    assert [word for word, _ in pairs if word] == reference
-    assert [heard for _, heard in pairs if heard] == hypothesis
+    assert [pair.word for pair in pairs if pair.word] == reference
+    assert [pair.heard for pair in pairs if pair.heard] == hypothesis
     assert align(reference, reference)[0].errors == 0
     swapped, _ = align(hypothesis, reference)
     cost = 4 * found.substituted + 3 * (found.deleted + found.inserted)
@@ -76,4 +76,4 @@ def test_what_the_alternatives_allow_is_no_error(choice: str | list) -> None:
     reading = last(choice).strip("()@")
     found, pairs = align(tokens(f"X {text(choice)} Y"), tokens(f"X {reading} Y"))
     assert found.errors == 0
-    assert [heard for _, heard in pairs if heard] == ["X", *reading, "Y"]
+    assert [pair.heard for pair in pairs if pair.heard] == ["X", *reading, "Y"]
