@@ -385,6 +385,11 @@ class _Reader:
         for word in (BOS, EOS):
             if word.encode() not in ids:
                 raise RecipeError(f"{self.path}: no 1-gram {word}")
+        if orders[-1].backoffs.any():
+            raise RecipeError(
+                f"{self.path}: its longest n-grams, of order {len(orders)}, have back-off weights, which only shorter ones "
+                "may have; was it cut down from a longer model? Renormalise it with the tool that made it"
+            )
         return Arpa.build(words, orders, self.path)
 
     def expect(self, wanted: str, line: str, counts: list[int]) -> None:

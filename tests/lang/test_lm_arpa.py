@@ -179,6 +179,18 @@ def test_order_without_n_grams(tmp_path: Path) -> None:
     assert model.log10_probs(model.events([[]], "<unk>")) == [-0.75]
 
 
+@pytest.mark.parametrize(("weight", "refused"), [("-0.5", True), ("0", False), ("", False)])
+def test_weights_of_the_longest(tmp_path: Path, weight: str, refused: bool) -> None:
+    """Nothing backs off from them: a model that has such was cut down from a longer one, and its sums are not one."""
+    text = f"\\data\\\nngram 1=2\nngram 2=1\n\\1-grams:\n-0.5 </s>\n-1 <s> -0.25\n\\2-grams:\n-0.1 <s> </s> {weight}\n\\end\\\n"
+    (tmp_path / "arpa").write_text(text)
+    if not refused:
+        assert Arpa.read(tmp_path / "arpa").log10_prob((BOS,), EOS) == pytest.approx(-0.1)
+        return
+    with pytest.raises(RecipeError, match="its longest n-grams, of order 2, have back-off weights"):
+        Arpa.read(tmp_path / "arpa")
+
+
 def test_longer_than_4_grams(tmp_path: Path) -> None:
     (tmp_path / "arpa").write_text("\\data\\\n" + "".join(f"ngram {n}=1\n" for n in range(1, 6)))
     with pytest.raises(RecipeError, match="at most 4, found 'ngram 5=1'"):
