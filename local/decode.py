@@ -144,6 +144,10 @@ class Recognizer:
         self.stats.arcs += len(lattice.source)
         return lattice
 
+    def best(self, key: str, scores: np.ndarray) -> tuple[str, ...]:
+        """The best words at the search's own scale."""
+        return self.words(self.lattice(key, scores).best(Point(self.conf.acoustic_scale, 0.0)))
+
     def words(self, numbers: Sequence[int]) -> tuple[str, ...]:
         """Words of their ids."""
         return tuple(self.names[number] for number in numbers)
@@ -186,7 +190,6 @@ def transformed(features_of: Features, data: DataDir, transforms: Mapping[str, T
 def adapt(model: HmmModel, data: DataDir, features_of: Features, recognizer: Recognizer, aligner: Aligner) -> dict[str, Tensor]:
     """Each speaker's transform, by the words found without it; and once more by those found with it, as Kaldi's recipe does."""
     assert model.unadapted is not None
-    point = Point(recognizer.conf.acoustic_scale, 0.0)
     transforms: dict[str, Tensor] = {}
     for speaker, keys in tqdm(data.speakers.items(), desc="adapt", mininterval=2):
         inputs = {key: x for key in keys if (x := features_of(key)) is not None}
@@ -195,7 +198,7 @@ def adapt(model: HmmModel, data: DataDir, features_of: Features, recognizer: Rec
             features, pdf_ids = [], []
             for key, x in inputs.items():
                 scores = gmm.log_likelihoods(x if transform is None else apply(transform, x)).numpy()
-                words = recognizer.words(recognizer.lattice(key, scores).best(point))
+                words = recognizer.best(key, scores)
                 ((_, alignment),) = aligner.align([(key, scores, aligner.compile(words))])
                 if alignment is not None:
                     features.append(x)
