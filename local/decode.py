@@ -20,7 +20,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -271,7 +271,8 @@ def search_job(
         assert features_of is not None
         if model.unadapted is not None:
             began = time.perf_counter()
-            transforms = adapt(model, data, features_of, Recognizer(graph, conf, lang, Stats()), aligner)
+            best_alone = Recognizer(graph, replace(conf, lattice_beam=0.0), lang, Stats())
+            transforms = adapt(model, data, features_of, best_alone, aligner)
             stats.seconds_of_adaptation = time.perf_counter() - began
             features_of = transformed(features_of, data, transforms)
         scores_of = gmm_scores(model.gmm, features_of)

@@ -180,8 +180,7 @@ def unheard_words(lang: Lang, model: HmmModel) -> set[str]:
     """Words spoken by nothing but silence phones of which training had no frame: what fits these badly fits them best."""
     edge = (NO_PHONE,) * (model.context_width // 2)
     pdfs = {name: [arc.pdf for arc in model.hmm((*edge, model.phones[name], *edge))] for name in lang.silence_phones}
-    phones = {name for name in pdfs if not model.occupancy[pdfs[name]].any()}
-    return {word for word, entries in lang.lexicon.items() if all(phones.issuperset(entry.phones) for entry in entries)}
+    return lang.words_of([name for name in pdfs if not model.occupancy[pdfs[name]].any()])
 
 
 def without(grammar: FstArrays, labels: Sequence[int]) -> FstArrays:

@@ -100,16 +100,17 @@ class Lattice:
         costs = self.graph + np.float64(point.acoustic_scale) * self.acoustic
         return costs + point.insertion_penalty * (self.word > 0)
 
-    def _arcs(self, costs: np.ndarray) -> list[list[tuple[int, int, float]]]:
-        """Of each state: target, word, cost."""
-        arcs: list[list[tuple[int, int, float]]] = [[] for _ in range(int(self.source[-1]) + 1)]
-        for source, *rest in zip(self.source.tolist(), self.target.tolist(), self.word.tolist(), costs.tolist(), strict=True):
+    def _by_state(self, *costs: np.ndarray) -> list[list[tuple[Any, ...]]]:
+        """Of each state the arcs that leave it: target, word, costs."""
+        arcs: list[list[tuple[Any, ...]]] = [[] for _ in range(int(self.source[-1]) + 1)]
+        columns = (self.source, self.target, self.word, *costs)
+        for source, *rest in zip(*(column.tolist() for column in columns), strict=True):
             arcs[source].append(tuple(rest))
         return arcs
 
     def paths(self, point: Point) -> Iterator[Path]:
         """All paths, the best first: A* with the exact rest of each path's cost."""
-        arcs = self._arcs(self._costs(point))
+        arcs = self._by_state(self._costs(point))
         rest = [math.inf] * len(arcs) + [0.0]  # the last is the end, -1
         for state in reversed(range(len(arcs))):
             rest[state] = min(cost + rest[target] for target, _, cost in arcs[state])
@@ -150,10 +151,7 @@ class Lattice:
         :raises RecipeError: for a word that one of the models lacks.
         """
         keep = max(old.order, new.order) - 1
-        arcs: list[list[tuple[int, int, float, float]]] = [[] for _ in range(int(self.source[-1]) + 1)]
-        columns = (self.source, self.target, self.word, self.graph, self.acoustic)
-        for source, *rest in zip(*(column.tolist() for column in columns), strict=True):
-            arcs[source].append(tuple(rest))
+        arcs = self._by_state(self.graph, self.acoustic)
         states: list[dict[tuple[str, ...], int]] = [{} for _ in arcs]
         states[0][(BOS,)] = 0
         count = itertools.count(1)

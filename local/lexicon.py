@@ -13,6 +13,7 @@ import argparse
 import math
 import shutil
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -91,6 +92,11 @@ class Lang:
     def pronunciations(self, word: str) -> list[Pronunciation]:
         """The pronunciations of a word; of the unknown word where it has none."""
         return self.lexicon.get(word) or self.lexicon[self.oov]
+
+    def words_of(self, phones: Collection[str]) -> set[str]:
+        """The words spoken with these phones alone."""
+        only = set(phones)
+        return {word for word, entries in self.lexicon.items() if all(only.issuperset(entry.phones) for entry in entries)}
 
     @staticmethod
     def read(path: str | Path) -> Lang:

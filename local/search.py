@@ -54,11 +54,13 @@ class BeamSearch:
 
     def __init__(self, graph: FstArrays, device: str = "cpu") -> None:
         """:raises RecipeError: where a path of epsilons comes back to its start."""
+        if graph.has_epsilon_cycle():
+            raise RecipeError("the decoding graph has a cycle of epsilons: no search of it ends")
         self.start, self.num_states = graph.start, graph.num_states
         emits = graph.ilabel > 0
         # each state's epsilons first, so that both kinds are ranges of arcs
         order = np.lexsort((emits, graph.source))
-        self.words = graph.olabel[order]
+        self._words, self._costs = graph.olabel[order], graph.cost[order]  # for lattices, which are made on the CPU
 
         def on_device(values: np.ndarray) -> Tensor:
             return torch.from_numpy(np.array(values)).to(device)
@@ -68,7 +70,7 @@ class BeamSearch:
         self._emitting = on_device(graph.offsets[:-1] + epsilons), on_device(np.diff(graph.offsets) - epsilons)
         self._pdf = on_device(graph.ilabel[order] - 1)
         self._next = on_device(graph.nextstate[order])
-        self._cost = on_device(graph.cost[order])
+        self._cost = on_device(self._costs)
         self._final = on_device(graph.final)
         self._depth = _epsilon_depth(graph, emits)
         self._best = torch.full((graph.num_states,), math.inf, device=device)  # between searches always all inf
@@ -231,8 +233,8 @@ class BeamSearch:
         return StateLattice(
             rank[source][order],
             rank[target][order],
-            self.words[arc],
-            self._cost.cpu().numpy()[arc],
+            self._words[arc],
+            self._costs[arc],
             acoustic[order],
             dict(zip(rank[last].tolist(), ends.cpu().numpy()[last - offsets[-2]].tolist(), strict=True)),
             complete,
@@ -251,10 +253,6 @@ def _epsilon_depth(graph: FstArrays, emits: np.ndarray) -> np.ndarray:
     """The most epsilons in a row that lead to each state, ``(S,)``: an order in which none leads back."""
     source, target = graph.source[~emits], graph.nextstate[~emits]
     depth = np.zeros(graph.num_states, dtype=np.int32)
-    for _ in range(graph.num_states + 1):
-        below = depth[source] + 1
-        short = below > depth[target]
-        if not short.any():
-            return depth
+    while (short := (below := depth[source] + 1) > depth[target]).any():
         np.maximum.at(depth, target[short], below[short])
-    raise RecipeError("the decoding graph has a cycle of epsilons: no search of it ends")
+    return depth

@@ -22,6 +22,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 
+from local.arrays import distinct
 from local.cli import RecipeError
 from local.files import atomic_path
 from local.lexicon import BOS, EOS
@@ -304,12 +305,6 @@ def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
     there = (places >= 0) & (places < len(values))
     found[there] = values[places[there]]
     return found
-
-
-def distinct(values: np.ndarray) -> np.ndarray:
-    """Each number once, ascending; ``np.unique`` takes ten times as long for millions."""
-    ascending = np.sort(values)
-    return ascending[np.concatenate([[True], ascending[1:] != ascending[:-1]])] if len(values) else ascending
 
 
 def leftovers(section: Section, below: Section, links: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:

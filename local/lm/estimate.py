@@ -64,12 +64,6 @@ def utterances(text: Path) -> frozenset[str]:
     return frozenset(line.split(maxsplit=1)[0] for line in text.read_text(encoding="utf-8").splitlines() if line)
 
 
-def silence_words(lang: Lang) -> set[str]:
-    """The words spoken with silence phones alone: noises, the unknown word."""
-    silence = set(lang.silence_phones)
-    return {word for word, entries in lang.lexicon.items() if all(silence.issuperset(entry.phones) for entry in entries)}
-
-
 def vocabulary(texts: Iterable[Counter[str]], lang: Lang, size: int | None) -> set[str]:
     """The words that a language model tells apart: those of the lexicon, or the ``size`` most frequent of them.
 
@@ -77,7 +71,7 @@ def vocabulary(texts: Iterable[Counter[str]], lang: Lang, size: int | None) -> s
     """
     if size is None:
         return set(lang.lexicon)
-    noises = silence_words(lang)
+    noises = lang.words_of(lang.silence_phones)  # and the unknown word
     counts: Counter[str] = sum(texts, Counter())
     words = sorted(set(lang.lexicon) & set(counts) - noises, key=lambda word: (-counts[word], word))
     return {*words[:size], *noises}
@@ -96,7 +90,7 @@ def estimate(sentences: Iterable[list[str]], known: set[str], lang: Lang, order:
     :raises RecipeError: for an empty text.
     """
     counts = NgramCounts(order)
-    seen = silence_words(lang)
+    seen = lang.words_of(lang.silence_phones)
     lines = 0
     gc.disable()  # millions of dictionaries without a cycle
     try:

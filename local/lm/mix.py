@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from local.lm.arpa import LOG_ZERO, Arpa, distinct
+from local.arrays import distinct
+from local.lm.arpa import LOG_ZERO, Arpa
 
 _TOLERANCE = 1e-6  # nats a word: the weights stand once an iteration gains less
 _ITERATIONS = 1000

@@ -26,7 +26,7 @@ from local.hmm.tree import monophone_tree
 from local.lattice import Lattice, Point
 from local.lexicon import Lang
 from local.lm import Arpa
-from local.lm.grammar import acceptor
+from local.lm.grammar import to_acceptor
 from local.search import BeamSearch, SearchConf, StateLattice
 from tests.graph.toy import ARPA, write_lang
 
@@ -79,10 +79,10 @@ class Toy:
         lang_dir = write_lang(folder)
         self.lang, self.data = Lang.read(lang_dir), make_data()
         self.model = make_model(self.lang)
-        lexicon, grammar = FstArrays.read(lang_dir / "L_disambig.fst"), FstArrays.of(acceptor(folder / "arpa", lang_dir))
+        self.arpa = Arpa.read(folder / "arpa")
+        lexicon, grammar = FstArrays.read(lang_dir / "L_disambig.fst"), to_acceptor(self.arpa, self.lang.words)
         self.graph, _ = build(self.lang, lexicon, grammar, self.model, GraphConf(1.0, 0.1))
         self.search = BeamSearch(self.graph)
-        self.arpa = Arpa.read(folder / "arpa")
 
     def scores_of(self, keys: Sequence[str]) -> Iterator[tuple[str, np.ndarray | None]]:
         return ((key, self.scores(key)) for key in keys)

@@ -19,7 +19,7 @@ from local.graph import GraphConf, build
 from local.lattice import Lattice, Point, word_lattice
 from local.lexicon import Lang
 from local.lm import Arpa
-from local.lm.grammar import acceptor
+from local.lm.grammar import to_acceptor
 from local.search import BeamSearch, OutOfTimeError, SearchConf
 from tests.graph.toy import ToyHmms, path_cost, random_toy, read_ngrams, sentence_cost, spoken, write_lang, write_ngrams
 
@@ -37,7 +37,7 @@ class Case:
         self.arpa = lang_dir.parent / "arpa"
         self.ngrams = read_ngrams(self.arpa.read_text())
         self.lang, self.model = Lang.read(lang_dir), ToyHmms(width)
-        lexicon, grammar = FstArrays.read(lang_dir / "L_disambig.fst"), FstArrays.of(acceptor(self.arpa, lang_dir))
+        lexicon, grammar = FstArrays.read(lang_dir / "L_disambig.fst"), to_acceptor(Arpa.read(self.arpa), self.lang.words)
         self.graph, _ = build(self.lang, lexicon, grammar, self.model, CONF)
         self.search = BeamSearch(self.graph)
         self.scores = np.random.default_rng(frames).normal(0, 6, (frames, self.model.num_pdfs)).astype(np.float32)
