@@ -42,25 +42,54 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def _part(test: str, tests: Sequence[str], label: str) -> str:
+    """What a row is of: a part of a test set, which is named where there are several."""
+    return _NAMES[label] if len(tests) == 1 else f"{test} {_NAMES[label]}"
+
+
 def wer_table(exp: Path, systems: Sequence[str], tests: Sequence[str], gmms: Sequence[str]) -> Table:
     """Error rates and counts of every system on every test set and its parts; ``gmms`` are marked as such."""
     rows: Table = [["system", "set", "WER %", "95 % interval", "N", "corr", "sub", "del", "ins", "scale", "penalty", "sclite"]]
     for system, test in itertools.product(systems, tests):
         scores, best = _json(exp / "score" / system / test / "wer.json"), _json(exp / "decode" / system / "best.json")
-        for label, name in _NAMES.items():
+        for label in _NAMES:
             if label not in scores:
                 continue
             s = scores[label]
             rows.append(
                 [
                     f"{system} (GMM)" if system in gmms else system,
-                    name if len(tests) == 1 else f"{test} {name}",
+                    _part(test, tests, label),
                     f"{s['wer']:.1f}",
                     f"{s['low']:.1f} - {s['high']:.1f}",
                     *(str(s[key]) for key in ("N", "corr", "sub", "del", "ins")),
                     f"{best['acoustic_scale']:g}",
                     f"{best['insertion_penalty']:g}",
                     "same" if scores["sctk"] else "not installed",
+                ]
+            )
+    return rows
+
+
+def significance_table(exp: Path, tests: Sequence[str]) -> Table:
+    """How sure it is that one system of a pair is better, on every test set and its parts."""
+    head = ["first", "second", "set", "WER % less the second's", "95 % interval", "stretches", "z", "p", "McNemar's p"]
+    rows: Table = [head]
+    for test in tests:
+        for pair in _json(exp / "score" / f"significance.{test}.json"):
+            if pair["label"] not in _NAMES:
+                continue
+            matched = pair["matched_pairs"]
+            rows.append(
+                [
+                    *pair["systems"],
+                    _part(test, tests, pair["label"]),
+                    f"{pair['difference']:+.1f}",
+                    f"{pair['low']:+.1f} .. {pair['high']:+.1f}",
+                    str(matched["stretches"]),
+                    f"{matched['z']:+.2f}",
+                    f"{matched['p']:.3f}",
+                    f"{pair['mcnemar']['p']:.3f}",
                 ]
             )
     return rows
@@ -288,6 +317,7 @@ def main() -> None:
     times = time_table(exp)
     tables = {
         "Word error rates": wer,
+        "Differences between systems": significance_table(exp, arguments.tests),
         "Decoding": decoding_table(exp, arguments.systems, arguments.tests),
         "Training": training_table(exp, arguments.strategies),
         "GMM-HMM stages": alignment_table(arguments.stages),

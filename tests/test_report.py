@@ -51,6 +51,21 @@ def test_the_decoding_table(exp: Path) -> None:
     assert rows[2][:2] == ["tri1", "eval2000"]
 
 
+def test_the_table_of_differences(exp: Path) -> None:
+    pair = {
+        "systems": ["tri4", "allreduce"],
+        "label": "sw",
+        "difference": 1.25,
+        "low": 0.5,
+        "high": 2.0,
+        "matched_pairs": {"stretches": 80, "z": 2.5, "p": 0.0124},
+        "mcnemar": {"p": 0.25},
+    }
+    write_text(exp / "score/significance.eval2000.json", json.dumps([pair, pair | {"label": "women"}]))
+    rows = report.significance_table(exp, ["eval2000"])
+    assert rows[1:] == [["tri4", "allreduce", "SWB", "+1.2", "+0.5 .. +2.0", "80", "+2.50", "0.012", "0.250"]]
+
+
 def test_the_training_and_time_tables(exp: Path) -> None:
     assert report.training_table(exp, ["allreduce"])[1] == ["allreduce", "2", "1.000", "50.0", "200", "100 / 200", "0.5"]
     assert report.time_table(exp)[1:] == [["feats", "2", "22.0", "9.0", "150"]]

@@ -16,6 +16,7 @@ import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -137,7 +138,7 @@ def compare(first: Sequence[Scored], second: Sequence[Scored]) -> dict[str, Any]
 
 
 def table(systems: Sequence[str], scored: Sequence[list[Scored]]) -> list[dict[str, Any]]:
-    """Compare every pair of systems, on all segments and by label.
+    """Compare every pair of systems, on all segments and on those of each label that not all have.
 
     :raises RecipeError: where two were not scored against the same reference.
     """
@@ -145,7 +146,8 @@ def table(systems: Sequence[str], scored: Sequence[list[Scored]]) -> list[dict[s
     for name, some in zip(systems, scored, strict=True):
         if [s.segment for s in some] != reference:
             raise RecipeError(f"{systems[0]} and {name} were scored against different references; score them again")
-    labels = dict.fromkeys(label for segment in reference for label in segment["labels"])
+    of_labels = Counter(label for segment in reference for label in segment["labels"])
+    labels = [label for label, number in of_labels.items() if number < len(reference)]
     rows = []
     for (a, first), (b, second) in itertools.combinations(zip(systems, scored, strict=True), 2):
         for label in ("all", *labels):

@@ -150,6 +150,23 @@ rule scores:
         "--out {output} 2> {log}"
 
 
+rule significance:
+    input:
+        expand(f"{EXP}/score/{{system}}/{{{{test}}}}", system=SYSTEMS),
+    output:
+        json=f"{EXP}/score/significance.{{test}}.json",
+        txt=f"{EXP}/score/significance.{{test}}.txt",
+    log:
+        f"{EXP}/log/score/significance.{{test}}.log",
+    conda:
+        "../environment.yaml"
+    params:
+        systems=SYSTEMS,
+    shell:
+        "python -m local.score.significance --systems {params.systems} --scores {input} --out {output.json} 2> {log}"
+
+
 rule score:
     input:
         expand(f"{EXP}/score/{{system}}/{{test}}", system=SYSTEMS, test=TESTS),
+        expand(f"{EXP}/score/significance.{{test}}.txt", test=TESTS),

@@ -15,6 +15,7 @@ rule report:
         decoded=expand(f"{EXP}/decode/{{system}}/{{set}}/all", system=SYSTEMS, set=["train_dev", *TESTS]),
         best=expand(f"{EXP}/decode/{{system}}/best.json", system=SYSTEMS),
         scores=expand(f"{EXP}/score/{{system}}/{{test}}", system=SYSTEMS, test=TESTS),
+        significance=expand(f"{EXP}/score/significance.{{test}}.json", test=TESTS),
     output:
         html=f"{EXP}/report/report.html",
         results=f"{EXP}/report/RESULTS.md",
