@@ -55,7 +55,7 @@ RESCORE = (
 )  # the graph's model, and what then counts
 SYSTEMS = [*config["gmm_systems"], *NETWORKS]  # GMM stages, and the network trained with each strategy
 
-recipe.prepare_environment(ROOT)
+recipe.prepare_environment(ROOT, config["interconnect"])
 
 
 wildcard_constraints:

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from adpsgd import slurm
 from adpsgd.errors import AdpsgdError, ExchangeError, differing
 
 LOST = 13  # exit code of a learner that cannot go on
@@ -55,17 +56,18 @@ class World:
 
     @staticmethod
     def join(timeout_seconds: float = 1800, cuda: bool = True) -> World:
-        """Join the learners that torchrun or srun has started (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or be alone.
+        """Join the learners that torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) or srun has started, or be alone.
 
-        With CUDA, unless it is not wanted, a learner has the device of its LOCAL_RANK; collectives of device tensors go by
-        NCCL, the rest by gloo.
+        With CUDA, unless it is not wanted, a learner has the device of its LOCAL_RANK, of those that it sees; collectives of
+        device tensors go by NCCL, the rest by gloo.
 
         :param timeout_seconds: how long an exchange may take. Dead and stopped learners are noticed long before, by their
             heartbeats; this is for one that lives but does not come.
         """
+        os.environ.update(slurm.variables(os.environ))
         device = torch.device("cpu")
         if cuda and torch.cuda.is_available():
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
             torch.cuda.set_device(device)
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:

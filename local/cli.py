@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
-RUN_PID = "RECIPE_RUN_PID"  # set by the Snakefile: the process that this job works for
+RUN = "RECIPE_RUN"  # set by the Snakefile: host and process that this job works for
 _POLL_SECONDS = 1.0
 
 
@@ -96,9 +97,10 @@ def run(main: Callable[[], None]) -> NoReturn:
 
 
 def _end_with_the_workflow() -> None:
-    pid = int(os.environ.get(RUN_PID, "0"))
-    if not pid:
+    host, _, process = os.environ.get(RUN, "").partition(" ")
+    if host != socket.gethostname():  # the tasks of other nodes are Slurm's to end
         return
+    pid = int(process)
 
     def watch() -> None:
         while True:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import IO, Any
 import jsonschema
 import yaml
 
-from local.cli import RUN_PID, RecipeError, nearest
+from local.cli import RUN, RecipeError, nearest
 
 PRESET = "preset"
 
@@ -147,11 +148,37 @@ def as_json(section: Any) -> str:
     return json.dumps(section, sort_keys=True)
 
 
-def prepare_environment(root: Path) -> None:
-    """Let jobs find this interpreter and the modules below ``root``, and end when this process does."""
+def launched(processes: int, resources: Any) -> str:
+    """How the processes of one job are started: by torchrun on one machine, or by srun on the nodes of a cluster's profile.
+
+    :param resources: the rule's. With ``mpi`` there are ``nodes``, and ``tasks_per_node`` or ``tasks``.
+    :raises RecipeError: where the tasks are not as many as the processes.
+    """
+    if not resources.get("mpi"):
+        return f"torchrun --standalone --nproc-per-node {processes} -m"
+    nodes, on_node = resources.get("nodes") or 1, resources.get("tasks_per_node")
+    tasks = nodes * on_node if on_node else resources.get("tasks")
+    if tasks != processes:
+        raise RecipeError(
+            f"the profile gives {tasks} tasks on {nodes} nodes, the configuration {processes} processes; make them equal"
+        )
+    cpus = resources.get("cpus_per_task") or 1
+    return (
+        f"{resources['mpi']} --nodes {nodes} --ntasks {tasks} --cpus-per-task {cpus} --distribution block "
+        "--kill-on-bad-exit=1 python -m"
+    )
+
+
+def prepare_environment(root: Path, interconnect: str | None) -> None:
+    """Let jobs find this interpreter and the modules below ``root``, and end when this process does.
+
+    :param interconnect: the network interface by which learners of several nodes talk; ``None``: that of the host's name.
+    """
+    if interconnect:
+        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interconnect
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     os.environ["PYTHONPATH"] = str(root)
-    os.environ[RUN_PID] = str(os.getpid())
+    os.environ[RUN] = f"{socket.gethostname()} {os.getpid()}"
 
 
 _held: list[IO[str]] = []  # open as long as the process lives, and so is the lock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from local.cli import RUN_PID, RecipeError, from_mapping, parse_conf
+from local.cli import RUN, RecipeError, from_mapping, parse_conf
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,15 @@ def test_an_error_is_one_line_and_exit_code_one(root, monkeypatch) -> None:
 def test_a_tool_ends_when_its_workflow_is_killed(root, monkeypatch) -> None:
     monkeypatch.chdir(root)
     workflow = subprocess.Popen(["sleep", "600"])
-    tool = _tool("time.sleep(600)", **{RUN_PID: str(workflow.pid)})
+    tool = _tool("time.sleep(600)", **{RUN: f"{socket.gethostname()} {workflow.pid}"})
+    elsewhere = _tool("time.sleep(600)", **{RUN: f"another-node {workflow.pid}"})
     try:
         time.sleep(1)
         assert tool.poll() is None
         workflow.kill()
         workflow.wait()
         assert tool.wait(timeout=30) == 1
+        assert elsewhere.poll() is None  # it cannot see the process, and Slurm ends it
     finally:
-        tool.kill()
-        workflow.kill()
+        for process in (tool, elsewhere, workflow):
+            process.kill()

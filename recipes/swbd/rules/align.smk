@@ -20,11 +20,11 @@ rule gmm_iterations:
         kind=lambda wildcards: STAGES[wildcards.stage],
         conf=lambda wildcards: recipe.as_json(config["gmm"][wildcards.stage]),
         start=start_of,
-        processes=config["jobs"]["gmm"],
+        launch=launch(config["jobs"]["gmm"]),
         feats=subpath(input.feats, parent=True),
         out=subpath(output[0], parent=True),
     shell:
-        "torchrun --standalone --nproc-per-node {params.processes} -m local.hmm.train {params.kind} {params.start} "
+        "{params.launch} local.hmm.train {params.kind} {params.start} "
         "--until {wildcards.until} --data {input.data} --feats {params.feats} --lang {input.lang} "
         "--conf {params.conf:q} --out {params.out} 2> {log}"
 
@@ -62,11 +62,11 @@ rule network_tree:
     params:
         conf=recipe.as_json(config["gmm"]["network"]),
         before=subpath(input.before, parent=True),
-        processes=config["jobs"]["gmm"],
+        launch=launch(config["jobs"]["gmm"]),
         feats=subpath(input.feats, parent=True),
         out=subpath(output[0], parent=True),
     shell:
-        "torchrun --standalone --nproc-per-node {params.processes} -m local.hmm.train tree --before {params.before} "
+        "{params.launch} local.hmm.train tree --before {params.before} "
         "--data {input.data} --feats {params.feats} --lang {input.lang} --conf {params.conf:q} --out {params.out} 2> {log}"
 
 

@@ -60,3 +60,8 @@ def for_network(path):
 def options(*names):
     """Inputs as options of a command line, those that there are."""
     return lambda wildcards, input: " ".join(f"--{name} {paths}" for name in names if (paths := getattr(input, name)))
+
+
+def launch(processes):
+    """What starts the processes of a job. As it depends on resources, another cluster is no reason to run a job again."""
+    return lambda wildcards, resources: recipe.launched(processes, resources)

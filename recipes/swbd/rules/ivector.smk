@@ -17,10 +17,10 @@ rule ivector_extractor:
     threads: config["jobs"]["gmm"]
     params:
         conf=recipe.as_json(config["ivector"]),
-        processes=config["jobs"]["gmm"],
+        launch=launch(config["jobs"]["gmm"]),
         feats=subpath(input.feats, parent=True),
     shell:
-        "torchrun --standalone --nproc-per-node {params.processes} -m local.adaptation.ivector train --model {input.model} "
+        "{params.launch} local.adaptation.ivector train --model {input.model} "
         "--data {input.data} --feats {params.feats} --conf {params.conf:q} --out {output.extractor} 2> {log}"
 
 

@@ -50,10 +50,11 @@ rule train_network:
     params:
         am=recipe.as_json(config["am"]),
         conf=recipe.as_json(config["train"]),
-        learners=config["learners"],
+        learners=config["learners"],  # another number is another model
+        launch=launch(config["learners"]),
         out=subpath(output.model, parent=True),
     shell:
-        "torchrun --standalone --nproc-per-node {params.learners} -m local.am.train --strategy {wildcards.strategy} "
+        "{params.launch} local.am.train --strategy {wildcards.strategy} "
         "--egs {input.egs} --heldout {input.heldout} --am {params.am:q} --conf {params.conf:q} "
         "--out {params.out} 2>&1 | tee {log}"
 
