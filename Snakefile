@@ -16,7 +16,7 @@ min_version("9.0")
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT))
 
-from local import cli, workflow as recipe
+from local import cli, plan, workflow as recipe
 
 
 configfile: ROOT / "recipes/swbd/config.yaml"
@@ -71,6 +71,7 @@ wildcard_constraints:
 
 onstart:
     recipe.lock(EXP)
+    print(plan.check_disk(config, Path(EXP)), file=sys.stderr)
 
 
 include: "recipes/swbd/rules/common.smk"

@@ -62,7 +62,7 @@ MinJobAge=600
 KillWait=30
 InactiveLimit=0
 MpiDefault=none
-SchedulerParameters=sched_interval=1
+SchedulerParameters=sched_interval=1,batch_sched_delay=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 {nodes}PartitionName=cpu Nodes=ALL Default=YES State=UP PriorityTier=1

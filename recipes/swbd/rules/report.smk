@@ -39,3 +39,13 @@ rule report:
         "python -m local.report --exp {params.exp} --stages {params.stages} --graphs {params.graphs} "
         "--systems {params.systems} --strategies {params.strategies} "
         "--tests {params.tests} --sets {params.sets} --absent {params.absent} {params.synthetic} --out {params.out} 2> {log}"
+
+
+# What the run is going to need; makes no file.
+rule plan:
+    localrule: True
+    params:
+        config=recipe.as_json(config),
+        exp=EXP,
+    shell:
+        "python -m local.plan --config {params.config:q} --exp {params.exp}"
