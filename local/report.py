@@ -205,8 +205,11 @@ def training_table(exp: Path, strategies: Sequence[str]) -> Table:
     return rows
 
 
-def time_table(exp: Path) -> Table:
-    """Wall-clock, processor time and peak memory of every stage, summed over its jobs (Snakemake's benchmarks)."""
+def time_table(exp: Path, strategies: Sequence[str]) -> Table:
+    """Wall-clock, processor and GPU hours and peak memory of every stage, summed over its jobs (Snakemake's benchmarks).
+
+    Processor and GPU time of training is what the learners say: Snakemake does not see those of other nodes.
+    """
     stages: dict[str, list[float]] = {}
     for path in sorted((exp / "benchmarks").glob("*.tsv")):
         with open(path, encoding="utf-8") as file:
@@ -216,11 +219,16 @@ def time_table(exp: Path) -> Table:
                 sums[1] += float(row["s"])
                 sums[2] += _number(row["cpu_time"])
                 sums[3] = max(sums[3], _number(row["max_rss"]))
+    lines = [line for name in strategies for line in _json_lines(exp / "train" / name / "history.jsonl")]
+    if "train" in stages:
+        stages["train"][2] = sum(line["processor_seconds"] for line in lines)
+    gpu_hours = sum(line["gpus"] * line["seconds"] for line in lines) / 3600
     order = ["corpus", "data", "lang", "feats", "align", "ivector", "egs", "train", "graph", "decode", "likelihoods", "score"]
-    rows: Table = [["stage", "jobs", "seconds", "processor seconds", "peak MB"]]
+    rows: Table = [["stage", "jobs", "seconds", "processor hours", "GPU hours", "peak MB"]]
     for stage in sorted(stages, key=lambda name: order.index(name) if name in order else len(order)):
         jobs, wall, cpu, memory = stages[stage]
-        rows.append([stage, f"{jobs:.0f}", f"{wall:.1f}", f"{cpu:.1f}", f"{memory:.0f}"])
+        gpu = f"{gpu_hours:.2f}" if stage == "train" else "0"
+        rows.append([stage, f"{jobs:.0f}", f"{wall:.1f}", f"{cpu / 3600:.3f}", gpu, f"{memory:.0f}"])
     return rows
 
 
@@ -314,7 +322,7 @@ def main() -> None:
     exp = arguments.exp
     names = [folder.parent.name for folder in arguments.stages]
     wer = wer_table(exp, arguments.systems, arguments.tests, names)
-    times = time_table(exp)
+    times = time_table(exp, arguments.strategies)
     tables = {
         "Word error rates": wer,
         "Differences between systems": significance_table(exp, arguments.tests),

@@ -20,13 +20,14 @@ def exp(tmp_path: Path) -> Path:
     write_text(tmp_path / "decode/tri1/best.json", json.dumps({"acoustic_scale": 0.1, "insertion_penalty": -1.0}))
     history = [
         {"epoch": epoch, "samples": 300, "claimed": [100, 200], "heldout_loss": 2.0 / epoch, "heldout_accuracy": 0.25 * epoch,
-         "consensus_distance": 0.5, "seconds": 1.5}
+         "consensus_distance": 0.5, "seconds": 1.5, "processor_seconds": 90.0, "gpus": 4}
         for epoch in (1, 2)
     ]  # fmt: skip
     write_text(tmp_path / "train/allreduce/history.jsonl", "".join(json.dumps(line) + "\n" for line in history))
     head = "s\th:m:s\tmax_rss\tcpu_time\n"
     write_text(tmp_path / "benchmarks/feats-train.0.tsv", head + "10.0\t0:00:10\t100\t9.0\n")
     write_text(tmp_path / "benchmarks/feats-train.1.tsv", head + "12.0\t0:00:12\t150\t-\n")
+    write_text(tmp_path / "benchmarks/train-allreduce.tsv", head + "7200.0\t2:00:00\t80\t0.1\n")
     return tmp_path
 
 
@@ -68,7 +69,10 @@ def test_the_table_of_differences(exp: Path) -> None:
 
 def test_the_training_and_time_tables(exp: Path) -> None:
     assert report.training_table(exp, ["allreduce"])[1] == ["allreduce", "2", "1.000", "50.0", "200", "100 / 200", "0.5"]
-    assert report.time_table(exp)[1:] == [["feats", "2", "22.0", "9.0", "150"]]
+    assert report.time_table(exp, ["allreduce"])[1:] == [
+        ["feats", "2", "22.0", "0.003", "0", "150"],
+        ["train", "1", "7200.0", "0.050", "0.00", "80"],  # 2 epochs of 90 processor seconds; 4 GPUs for 3 seconds
+    ]
 
 
 def test_a_missing_file_names_itself(exp: Path) -> None:

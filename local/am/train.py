@@ -136,7 +136,7 @@ def train(
         ),
     )
     checkpoints = adpsgd.Checkpoints(out / "checkpoints", learner, identity)
-    shared = checkpoints.resume() or {"history": [], "seconds": 0.0}
+    shared = checkpoints.resume() or {"history": [], "seconds": 0.0, "processor_seconds": 0.0}
     history: list[dict[str, Any]] = shared["history"]
     bar = tqdm(
         total=conf.epochs,
@@ -148,7 +148,7 @@ def train(
         bar_format="{desc}: {percentage:3.0f}%|{bar}| {n:.2f}/{total:.0f} epochs [{elapsed}<{remaining}{postfix}]",
     )
     while learner.epoch < conf.epochs:
-        began, epoch = time.perf_counter(), learner.epoch
+        began, used, epoch = time.perf_counter(), time.process_time(), learner.epoch
         for indices in learner.work(len(train_store), conf.batch, conf.seed, 60 * conf.checkpoint_minutes):
             for part in np.array_split(indices, min(conf.micro_batches, len(indices))):
                 inputs, targets = (tensor.to(world.device) for tensor in train_store.batch(part))
@@ -159,6 +159,9 @@ def train(
             learner.step()
             bar.update(learner.position - bar.n)
         shared["seconds"] += time.perf_counter() - began
+        spent = torch.tensor([time.process_time() - used], dtype=torch.float64)
+        world.all_reduce(spent)
+        shared["processor_seconds"] += float(spent)
         if learner.epoch == epoch:  # paused or stopped in the middle
             checkpoints.save(shared)
             if learner.stopped:
@@ -180,10 +183,12 @@ def train(
                 "consensus_distance": distance,
                 "rate": learner.optimizer.param_groups[0]["lr"],
                 "seconds": shared["seconds"],
+                "processor_seconds": shared["processor_seconds"],
+                "gpus": world.size if world.device.type == "cuda" else 0,
                 "skipped": learner.skipped,
             }
         )
-        shared["seconds"] = 0.0
+        shared["seconds"] = shared["processor_seconds"] = 0.0
         checkpoints.save(shared)
         bar.set_postfix(heldout=f"{heldout_loss:.3f}", accuracy=f"{accuracy:.3f}")
     bar.close()
