@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SMK := $(wildcard Snakefile recipes/swbd/rules/*.smk)
 
-.PHONY: demo test soak lint format clean
+.PHONY: demo test slurm soak lint format clean
 
 demo: $(READY)   ## the embedded (synthetic) corpus through the whole recipe, to a WER table and a report
 	$(BIN)/snakemake all --quiet host reason
@@ -14,6 +14,9 @@ demo: $(READY)   ## the embedded (synthetic) corpus through the whole recipe, to
 
 test: $(READY)   ## the test suite
 	$(BIN)/python -m pytest
+
+slurm: $(READY)  ## on a Slurm of four nodes on this machine: the whole workflow, and every fault of a cluster (root, slurm-wlm)
+	$(BIN)/python -m pytest -v --timeout 900 tests/slurm/faults.py
 
 soak: $(READY)   ## eight learners with random delays for ten minutes: no deadlock, memory flat
 	$(BIN)/python -m benchmarks.soak

@@ -71,6 +71,7 @@ wildcard_constraints:
 
 onstart:
     recipe.lock(EXP)
+    recipe.cancel_left_jobs(EXP)
     print(plan.check_disk(config, Path(EXP)), file=sys.stderr)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import errno
 import json
 import os
 import socket
@@ -18,6 +19,12 @@ T = TypeVar("T")
 
 RUN = "RECIPE_RUN"  # set by the Snakefile: host and process that this job works for
 _POLL_SECONDS = 1.0
+_OF_THE_DISK = {
+    errno.ENOSPC: "make room and start again",
+    errno.EDQUOT: "make room and start again",
+    errno.EROFS: "the output folder must be writable",
+    errno.EACCES: "the output folder must be writable",
+}
 
 
 class RecipeError(Exception):
@@ -82,7 +89,7 @@ def parse_conf(cls: type[T], text: str, where: str = "--conf") -> T:
 
 
 def run(main: Callable[[], None]) -> NoReturn:
-    """Run a command line: a :class:`RecipeError` or a missing file ends it with one message and exit code 1.
+    """Run a command line: a :class:`RecipeError`, a missing file or a full disk ends it with one message and exit code 1.
 
     The process also ends once the workflow that started it is gone (killed with SIGKILL, say): an orphan must not go on
     writing beside the run that follows.
@@ -92,6 +99,12 @@ def run(main: Callable[[], None]) -> NoReturn:
         main()
     except (RecipeError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            raise
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"error: {where}{error.strerror}: {_OF_THE_DISK[error.errno]}", file=sys.stderr, flush=True)
         sys.exit(1)
     sys.exit(0)
 

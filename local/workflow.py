@@ -6,8 +6,11 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -187,11 +190,14 @@ _held: list[IO[str]] = []  # open as long as the process lives, and so is the lo
 def lock(folder: str | Path) -> None:
     """Keep a second run out of ``folder`` until this process ends, however it ends: the kernel frees the lock.
 
-    :raises RecipeError: where another run holds it.
+    :raises RecipeError: where another run holds it, or it cannot be written to.
     """
     path = Path(folder) / ".lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        raise RecipeError(f"{folder}: {error.strerror}; set `exp` to a folder that can be written to") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -200,6 +206,37 @@ def lock(folder: str | Path) -> None:
             f"another run (process {file.read().strip()}) is at work in {folder}; wait for it to end, or stop it"
         ) from None
     file.truncate(0)
-    file.write(f"{os.getpid()}\n")
+    file.write(f"{os.getpid()} on {socket.gethostname()}\n")
     file.flush()
     _held.append(file)
+
+
+def cancel_left_jobs(exp: str, patience_seconds: float = 120) -> None:
+    """End the Slurm jobs that a killed run has left in the queue: they would go on writing beside this run's.
+
+    :param exp: the folder that a job's script must name; :func:`lock` it first, so that no run at work is meant.
+    :raises RecipeError: where they do not end.
+    """
+    if not shutil.which("squeue"):
+        return
+    left = [job for job in _jobs_of_snakemake() if f"{exp}/" in _slurm("scontrol", "write", "batch_script", job, "-")]
+    if not left:
+        return
+    print(f"cancelling what a killed run has left: Slurm jobs {', '.join(left)}", file=sys.stderr)
+    _slurm("scancel", *left)
+    until = time.monotonic() + patience_seconds
+    while remaining := sorted(set(left) & set(_jobs_of_snakemake())):
+        if time.monotonic() > until:
+            raise RecipeError(f"Slurm jobs {', '.join(remaining)} of a killed run do not end; scancel them and start again")
+        time.sleep(1)
+
+
+def _jobs_of_snakemake() -> list[str]:
+    """Those of this user with this working directory; Snakemake's comment names the rule."""
+    rows = [line.split("\t") for line in _slurm("squeue", "--me", "--noheader", "--format=%i\t%Z\t%k").splitlines()]
+    return [job for job, folder, comment in rows if folder == os.getcwd() and comment.startswith("rule_")]
+
+
+def _slurm(*command: str) -> str:
+    """What a Slurm command says; nothing where there is no cluster, or the job is over."""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout

@@ -59,6 +59,7 @@ SlurmdParameters=config_overrides
 GresTypes=gpu
 ReturnToService=2
 MinJobAge=600
+SlurmdTimeout=10
 KillWait=30
 InactiveLimit=0
 MpiDefault=none
