@@ -74,6 +74,15 @@ def test_an_error_is_one_line_and_exit_code_one(root, monkeypatch) -> None:
     assert stderr == "error: a.sph: cut short\n"
 
 
+def test_a_full_disk_is_one_line_too(root, monkeypatch) -> None:
+    """A real one: /dev/full."""
+    monkeypatch.chdir(root)
+    tool = _tool("open('/dev/full', 'w').write('x' * 100_000)")
+    _, stderr = tool.communicate(timeout=60)
+    assert tool.returncode == 1
+    assert stderr == "error: No space left on device: make room and start again\n"
+
+
 def test_a_tool_ends_when_its_workflow_is_killed(root, monkeypatch) -> None:
     monkeypatch.chdir(root)
     workflow = subprocess.Popen(["sleep", "600"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ from local.features import FeatureConf
 from local.graph import GraphConf
 from local.hmm.train import LdaConf, SatConf, StageConf, TreeConf, TriphoneConf
 from local.lexicon import LexiconConf
-from local.workflow import check_corpora, complete, lock
+from local.workflow import cancel_left_jobs, check_corpora, complete, launched, lock
 from recipes.swbd.embedded.__main__ import EmbeddedConf
 from recipes.swbd.subsets import SubsetConf
 
@@ -91,12 +92,58 @@ def test_a_second_run_is_kept_out_until_the_first_is_gone_even_by_sigkill(root: 
     try:
         assert first.stdout is not None
         assert first.stdout.readline() == "held\n"
-        with pytest.raises(RecipeError, match=rf"another run \(process {first.pid}\) is at work"):
+        with pytest.raises(RecipeError, match=rf"another run \(process {first.pid} on \S+\) is at work"):
             lock(tmp_path)
     finally:
         first.kill()
         first.wait()
     lock(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecipeError, match=r"file/mini: .*; set `exp` to a folder that can be written to"):
+        lock(tmp_path / "file" / "mini")
+
+
+def test_processes_are_started_on_one_machine_or_by_srun() -> None:
+    assert launched(4, {}) == "torchrun --standalone --nproc-per-node 4 -m"
+    cluster = {"mpi": "srun", "nodes": 4, "tasks_per_node": 4, "cpus_per_task": 8}
+    assert launched(16, cluster).startswith("srun --nodes 4 --ntasks 16 --cpus-per-task 8 ")
+    assert launched(4, {"mpi": "srun", "nodes": 4, "tasks": 4}).startswith("srun --nodes 4 --ntasks 4 --cpus-per-task 1 ")
+    with pytest.raises(RecipeError, match="gives 16 tasks on 4 nodes, the configuration 8 processes"):
+        launched(8, cluster)
+
+
+def test_jobs_that_a_killed_run_has_left_are_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of Snakemake, of this folder, of this corpus; the real squeue and scancel: tests/slurm."""
+    monkeypatch.chdir(tmp_path)
+    here = os.getcwd()
+    queue = {
+        "1": (here, "rule_train_network_wildcards_allreduce", "snakemake exp/swbd/mini/train/allreduce/final.pt"),
+        "2": (here, "rule_train_network_wildcards_allreduce", "snakemake exp/swbd/mini2/train/allreduce/final.pt"),
+        "3": ("/elsewhere", "rule_train_network_wildcards_allreduce", "snakemake exp/swbd/mini/train/allreduce/final.pt"),
+        "4": (here, "", "an interactive job in which snakemake exp/swbd/mini/report is at work"),
+    }
+
+    def slurm(*command: str) -> str:
+        if command[0] == "squeue":
+            return "".join(f"{job}\t{folder}\t{comment}\n" for job, (folder, comment, _) in queue.items())
+        if command[0] == "scancel":
+            for job in command[1:]:
+                del queue[job]
+            return ""
+        return queue[command[3]][2]
+
+    monkeypatch.setattr("local.workflow._slurm", slurm)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    cancel_left_jobs("exp/swbd/mini")
+    assert sorted(queue) == ["2", "3", "4"]
+    assert "Slurm jobs 1" in capsys.readouterr().err
+    cancel_left_jobs("exp/swbd/mini")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
