@@ -24,7 +24,7 @@ from local.features import FRAME_SHIFT
 _AUDIO = {".sph", ".wav", ".flac"}
 _SAMPLE = 100  # files of a corpus whose headers are read
 _UTTERANCE_SECONDS = 3.1  # on average in Switchboard
-_INPUTS = {"fmllr": 40, "ivector": 100, "fbank": 120}
+_INPUTS = {"fmllr": 40, "fbank": 120}
 # frames a second of one core
 _FEATURES, _VITERBI, _E_STEP, _FMLLR, _IVECTORS, _STORE = 61_000, 81_000, 800_000, 327_000, 460_000, 500_000
 # bytes a frame
@@ -75,7 +75,8 @@ def speech_hours(folders: Any) -> float:
 def parameters(config: Mapping[str, Any]) -> int:
     """Of the network: see :class:`local.am.model.AcousticModel`."""
     am, states = config["am"], config["gmm"]["network"]["leaves"]
-    cells, inputs = am["cells"], sum(_INPUTS[kind] for kind in config["inputs"])
+    cells, sizes = am["cells"], _INPUTS | {"ivector": config["ivector"]["dims"]}
+    inputs = sum(sizes[kind] for kind in config["inputs"])
     layers = [inputs, *[2 * cells] * (am["layers"] - 1)]
     lstm = sum(2 * 4 * cells * (size + cells + 2) for size in layers)
     return lstm + (2 * cells + 1) * am["bottleneck"] + (am["bottleneck"] + 1) * states

@@ -8,6 +8,7 @@ All runs are of ``--profile slurm`` with this cluster's values for the lines tha
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -22,7 +23,14 @@ import pytest
 import torch
 from test_run import TINY, _working_in
 
-CONFIG = TINY.replace("epochs: 2, warmup_epochs: 1", "epochs: 40, warmup_epochs: 4").replace("learners: 2", "learners: 4")
+CONFIG = TINY
+for _less, _more in (
+    ("epochs: 2, warmup_epochs: 1", "epochs: 40, warmup_epochs: 4"),
+    ("learners: 2", "learners: 4"),
+    ("{feats: 2, gmm: 2, align: 2, decode: 2}", "{feats: 1, gmm: 2, align: 1, decode: 1}"),
+):
+    assert _less in CONFIG
+    CONFIG = CONFIG.replace(_less, _more)
 SITE = [
     *("--slurm-no-account", "--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "2"),
     *("--jobs", "4", "--latency-wait", "10"),
@@ -67,7 +75,7 @@ class Runs:
 
     def run(self, *targets: str, options: Sequence[str] = (), inside: Sequence[str] = ()) -> tuple[int, str]:
         """Run Snakemake to its end; return its exit code and output."""
-        code = self.start(*targets, options=options, inside=inside).wait(timeout=900)
+        code = self.start(*targets, options=options, inside=inside).wait(timeout=1500)
         return code, self.log.read_text()
 
     def model(self) -> dict[str, torch.Tensor]:
@@ -194,6 +202,23 @@ def test_the_learners_of_four_nodes(runs: Runs, undisturbed: dict[str, torch.Ten
     (runs.folder / EXP / "corpus/LDC2002T43").touch()
     code, output = runs.run("all", options=["-n", "--quiet", "all"])
     assert code == 0
+
+
+def test_every_strategy_on_two_nodes_of_two(runs: Runs, undisturbed: dict[str, torch.Tensor]) -> None:
+    """By itself, hierarchical makes each node one super-learner."""
+    names = ["dpsgd", "adpsgd-fixed", "delay-by-one", "hierarchical", "local-sgd"]
+    shape = ["nodes=2", "tasks_per_node=2", "tasks=0", "gres=gpu:2", "cpus_per_task=1", "mem_mb=1800"]
+    options = [
+        *("--config", f"strategies=[{', '.join(names)}]", "train={preset: mini, epochs: 2, warmup_epochs: 1}"),
+        *("--set-resources", *(f"train_network:{resource}" for resource in shape)),
+    ]
+    code, output = runs.run("train", options=options)
+    assert code == 0, output[-3000:]
+    for name in names:
+        lines = (runs.folder / EXP / "train" / name / "history.jsonl").read_text().splitlines()
+        history = [json.loads(line) for line in lines]
+        assert len(history[-1]["claimed"]) == 4
+        assert history[-1]["heldout_loss"] < history[0]["heldout_loss"]
 
 
 def test_snakemake_in_a_job_of_its_own(runs: Runs, undisturbed: dict[str, torch.Tensor]) -> None:
