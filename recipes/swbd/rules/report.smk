@@ -41,11 +41,15 @@ rule report:
         "--tests {params.tests} --sets {params.sets} --absent {params.absent} {params.synthetic} --out {params.out} 2> {log}"
 
 
-# What the run is going to need; makes no file.
+# What the run is going to need.
 rule plan:
+    log:
+        f"{EXP}/log/plan.log",
     localrule: True
+    conda:
+        "../environment.yaml"
     params:
         config=recipe.as_json(config),
         exp=EXP,
     shell:
-        "python -m local.plan --config {params.config:q} --exp {params.exp}"
+        "python -m local.plan --config {params.config:q} --exp {params.exp} 2>&1 | tee {log}"
