@@ -53,7 +53,7 @@ class Test:
         self.data: DataDir = part_of(exp / "data" / "eval2000", every, folder)
         self.reference = Reference(folder / "stm", folder / "glm")
         self.lang = Lang.read(exp / "lang")
-        self.names = {number: word for word, number in self.lang.words.items()}
+        self.names = self.lang.names()
         self.model = HmmModel.load(exp / "align" / "network" / "model.pt")
         self.point = Point.read(exp / "decode" / system / "best.json")
         given = argparse.Namespace(
@@ -148,13 +148,12 @@ def main() -> None:
             for beam, tokens in BEAMS:
                 lattices, speed, stats = test.decode(search, replace(conf, beam=beam, max_active=tokens))
                 of_lattices = stats.seconds_of_lattices / test.seconds
-                kaldi = test.kaldis(graph, beam, tokens)
-                columns = f"{beam} | {tokens} | {test.rate(lattices):.2f} | {speed:.3f} | {of_lattices:.3f}"
-                print(f"| {label} | {columns} | {kaldi:.3f} |", flush=True)
+                rows = [(label, lattices, 0.0, f"{test.kaldis(graph, beam, tokens):.3f}")]
                 if graph is pruned:
-                    lattices, more = test.rescored(lattices, old, new)
-                    columns = f"{beam} | {tokens} | {test.rate(lattices):.2f} | {speed + more:.3f} | {of_lattices + more:.3f}"
-                    print(f"| pruned, then full | {columns} | |", flush=True)
+                    rows.append(("pruned, then full", *test.rescored(lattices, old, new), ""))
+                for way, found, more, kaldi in rows:
+                    times = f"{speed + more:.3f} | {of_lattices + more:.3f} | {kaldi}"
+                    print(f"| {way} | {beam} | {tokens} | {test.rate(found):.2f} | {times} |", flush=True)
         sphinx = test.pocketsphinx()
         print(f"\npocketsphinx: {'not installed' if sphinx is None else f'{sphinx:.3f} of real time'}")
 

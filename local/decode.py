@@ -109,7 +109,7 @@ class Recognizer:
         self.conf = conf
         self.stats = stats
         self.rescore = rescore
-        self.names = {number: word for word, number in lang.words.items()}
+        self.names = lang.names()
 
     def _states(self, key: str, scores: np.ndarray) -> StateLattice:
         conf, seconds = self.conf, self.conf.time_limit * FRAME_SHIFT * len(scores)

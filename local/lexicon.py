@@ -89,6 +89,10 @@ class Lang:
     oov: str
     topology: Topology
 
+    def names(self) -> dict[int, str]:
+        """The words by their ids."""
+        return {number: word for word, number in self.words.items()}
+
     def pronunciations(self, word: str) -> list[Pronunciation]:
         """The pronunciations of a word; of the unknown word where it has none."""
         return self.lexicon.get(word) or self.lexicon[self.oov]

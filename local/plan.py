@@ -20,6 +20,7 @@ from typing import Any
 from local.audio import info
 from local.cli import RecipeError, run
 from local.features import FRAME_SHIFT
+from local.workflow import paths_of
 
 _AUDIO = {".sph", ".wav", ".flac"}
 _SAMPLE = 100  # files of a corpus whose headers are read
@@ -62,7 +63,7 @@ def speech_hours(folders: Any) -> float:
 
     :raises RecipeError: where there is no audio.
     """
-    given = [folders] if isinstance(folders, str) else folders
+    given = paths_of(folders)
     files = sorted(path for folder in given for path in Path(folder).rglob("*") if path.suffix.lower() in _AUDIO)
     if not files:
         raise RecipeError(f"{', '.join(given)}: no audio ({', '.join(sorted(_AUDIO))}) below it")
@@ -175,12 +176,9 @@ def text_of(plan: list[Cost]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", required=True, help="JSON of the whole configuration")
-    parser.add_argument("--exp", type=Path, required=True, help="the run's folder")
     arguments = parser.parse_args()
-    config = json.loads(arguments.config)
-    print(text_of(planned(config)))
+    print(text_of(planned(json.loads(arguments.config))))
     print("hours: of wall-clock, with so many processes at once; of training without GPUs, with n of them V100 hours / n")
-    print(check_disk(config, arguments.exp))
 
 
 if __name__ == "__main__":

@@ -123,8 +123,7 @@ def main() -> None:
     conf, data, lang = parse_conf(DecodeConf, arguments.conf), DataDir.read(arguments.data), Lang.read(arguments.lang)
     archive = read_archive(arguments.lattices / "lattices.scp")
     lattices = {key: Lattice.of_matrix(archive[key], key) for key in archive}
-    names = {number: word for word, number in lang.words.items()}
-    tune(Grid(data, lattices, names, Reference(arguments.data / "stm", arguments.data / "glm")), conf, arguments.out)
+    tune(Grid(data, lattices, lang.names(), Reference(arguments.data / "stm", arguments.data / "glm")), conf, arguments.out)
 
 
 if __name__ == "__main__":

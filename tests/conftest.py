@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from local.score.sctk import find
+
 ROOT = Path(__file__).resolve().parents[1]
-SCTK_FOLDERS = ("/usr/lib/sctk/bin", "/usr/local/sctk/bin")
 
 
 @pytest.fixture(scope="session")
@@ -28,14 +30,12 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def sctk() -> Path:
-    """The folder of NIST's ``hubscr.pl`` and ``sclite``; absent in CI is a failure, elsewhere a skip."""
-    found = shutil.which("hubscr.pl")
-    folders = [Path(found).parent] if found else [Path(folder) for folder in SCTK_FOLDERS]
-    for folder in folders:
-        if (folder / "hubscr.pl").exists():
-            return folder
-    message = "NIST's SCTK is not installed (Debian: apt-get install sctk)"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
+def absent() -> Callable[[str], NoReturn]:
+    """What to do where a program is not installed: in CI it is a failure, elsewhere a skip."""
+    return pytest.fail if os.environ.get("CI") else pytest.skip
+
+
+@pytest.fixture(scope="session")
+def sctk(absent: Callable[[str], NoReturn]) -> Path:
+    """The folder of NIST's ``hubscr.pl`` and ``sclite``."""
+    return find() or absent("NIST's SCTK is not installed (Debian: apt-get install sctk)")

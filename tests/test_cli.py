@@ -66,21 +66,20 @@ def _tool(body: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def test_an_error_is_one_line_and_exit_code_one(root, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise RecipeError('a.sph: cut short')", "a.sph: cut short"),
+        ("open('/dev/full', 'w').write('x' * 100_000)", "No space left on device: make room and start again"),
+    ],
+    ids=["an error", "a full disk"],
+)
+def test_an_error_is_one_line_and_exit_code_one(body: str, message: str, root, monkeypatch) -> None:
     monkeypatch.chdir(root)
-    tool = _tool("raise RecipeError('a.sph: cut short')")
+    tool = _tool(body)
     _, stderr = tool.communicate(timeout=60)
     assert tool.returncode == 1
-    assert stderr == "error: a.sph: cut short\n"
-
-
-def test_a_full_disk_is_one_line_too(root, monkeypatch) -> None:
-    """A real one: /dev/full."""
-    monkeypatch.chdir(root)
-    tool = _tool("open('/dev/full', 'w').write('x' * 100_000)")
-    _, stderr = tool.communicate(timeout=60)
-    assert tool.returncode == 1
-    assert stderr == "error: No space left on device: make room and start again\n"
+    assert stderr == f"error: {message}\n"
 
 
 def test_a_tool_ends_when_its_workflow_is_killed(root, monkeypatch) -> None:

@@ -54,13 +54,13 @@ def _run(root: Path, folder: Path, *arguments: str) -> tuple[int, str]:
     return process.returncode, output
 
 
-def _working_in(folder: Path) -> list[str]:
-    """Command lines of processes that work for a run in ``folder``."""
-    found = []
+def working_in(folder: Path) -> dict[int, str]:
+    """Processes that work for a run in ``folder``, and their command lines."""
+    found = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
             if os.readlink(place / "cwd") == str(folder):
-                found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
     return found
@@ -77,10 +77,10 @@ def test_a_run_that_is_killed_again_and_again_ends_with_a_table(root: Path, tmp_
         assert process.stdout is not None
         process.stdout.close()
         for _ in range(100):
-            if not _working_in(tmp_path):
+            if not working_in(tmp_path):
                 break
             time.sleep(0.1)
-        assert _working_in(tmp_path) == []  # no orphan goes on beside the next run
+        assert working_in(tmp_path) == {}  # no orphan goes on beside the next run
     code, output = _run(root, tmp_path)
     assert code == 0, output[-3000:]
     exp = tmp_path / "exp" / "swbd" / "mini"

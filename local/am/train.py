@@ -136,7 +136,7 @@ def train(
         ),
     )
     checkpoints = adpsgd.Checkpoints(out / "checkpoints", learner, identity)
-    shared = checkpoints.resume() or {"history": [], "seconds": 0.0, "processor_seconds": 0.0}
+    shared = {"history": [], "seconds": 0.0, "processor_seconds": 0.0} | (checkpoints.resume() or {})
     history: list[dict[str, Any]] = shared["history"]
     bar = tqdm(
         total=conf.epochs,

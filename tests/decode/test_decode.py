@@ -128,7 +128,7 @@ def test_words_and_times_are_those_spoken(toy: Toy, tmp_path: Path, jobs: int) -
     assert stats["without_frames"] == ["sw02-B_000000-000001"]
     assert stats["hours"] * 360_000 == pytest.approx(44 + 36 + 10)
     lattices = read_archive(tmp_path / "all" / "lattices.scp", expected=[key for key in SPOKEN if SPOKEN[key]])
-    names = {number: word for word, number in toy.lang.words.items()}
+    names = toy.lang.names()
     best = {key: " ".join(names[n] for n in Lattice.of_matrix(lattices[key], key).best(BEST)) for key in lattices}
     assert best == {"sw01-A_000000-000100": "c c", "sw01-B_000050-000150": "d d", "sw02-A_000000-000100": ""}
 
@@ -150,7 +150,7 @@ def test_another_language_model_takes_the_graphs_place(toy: Toy, tmp_path: Path)
         key, toy.scores(key)
     )
     point = Point(0.02, 0.0)
-    names = {number: word for word, number in toy.lang.words.items()}
+    names = toy.lang.names()
     assert "c" in [names[n] for n in plain.best(point)]
     assert "c" not in [names[n] for n in changed.best(point)]
 
@@ -179,7 +179,7 @@ def test_a_search_out_of_time_is_done_narrower(toy: Toy) -> None:
     found = Recognizer(search, replace(CONF, time_limit=0.0), toy.lang, stats).lattice(key, toy.scores(key))
     assert widths == [(40.0, 1000, True), (20.0, 500, True), (10.0, 250, False)]
     assert stats.out_of_time == [key]
-    names = {number: word for word, number in toy.lang.words.items()}
+    names = toy.lang.names()
     assert [names[n] for n in found.best(BEST)] == ["d", "d"]
 
 

@@ -41,7 +41,7 @@ class Case:
         self.graph, _ = build(self.lang, lexicon, grammar, self.model, CONF)
         self.search = BeamSearch(self.graph)
         self.scores = np.random.default_rng(frames).normal(0, 6, (frames, self.model.num_pdfs)).astype(np.float32)
-        self.names = {number: word for word, number in self.lang.words.items()}
+        self.names = self.lang.names()
         self.costs: dict[tuple[str, ...], float] = {}
         for words, cost, phones in spoken(self.lang, self.ngrams, frames):
             if phones and math.isfinite(cost):

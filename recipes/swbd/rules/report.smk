@@ -41,7 +41,7 @@ rule report:
         "--tests {params.tests} --sets {params.sets} --absent {params.absent} {params.synthetic} --out {params.out} 2> {log}"
 
 
-# What the run is going to need.
+# What the run is going to need; that the disk has room for it is checked as before any run.
 rule plan:
     log:
         f"{EXP}/log/plan.log",
@@ -50,6 +50,5 @@ rule plan:
         "../environment.yaml"
     params:
         config=recipe.as_json(config),
-        exp=EXP,
     shell:
-        "python -m local.plan --config {params.config:q} --exp {params.exp} 2>&1 | tee {log}"
+        "python -m local.plan --config {params.config:q} 2>&1 | tee {log}"
