@@ -132,14 +132,19 @@ def costs(config: Mapping[str, Any], train: float, test: float) -> Iterator[Cost
 
 
 def planned(config: Mapping[str, Any]) -> list[Cost]:
-    """The costs of what the configuration names."""
+    """The costs of what the configuration names: by the hours of its sets that are made, of the others' audio files."""
     corpora, made = config["corpora"], config["embedded"]
     if made:
         return list(costs(config, made["train_minutes"] / 60, made["test_minutes"] / 60))
-    train = sum(speech_hours(corpora[name]["audio"]) for name in _TRAINING_SETS if (corpora.get(name) or {}).get("audio"))
-    test = speech_hours(corpora["eval2000"]["audio"])
-    if corpora.get("rt03"):
-        test += speech_hours(corpora["rt03"]["corpus"])
+
+    def hours(name: str, key: str = "audio") -> float:
+        stats = Path(config["exp"]) / config["corpus"] / "data" / name / "stats.json"
+        if stats.exists():
+            return float(json.loads(stats.read_text(encoding="utf-8"))["hours"])
+        return speech_hours(corpora[name][key])
+
+    train = sum(hours(name) for name in _TRAINING_SETS if (corpora.get(name) or {}).get("audio"))
+    test = hours("eval2000") + (hours("rt03", "corpus") if corpora.get("rt03") else 0.0)
     return list(costs(config, train, test + config["data"]["dev_utterances"] * _UTTERANCE_SECONDS / 3600))
 
 

@@ -75,15 +75,16 @@ def significance_table(exp: Path, tests: Sequence[str]) -> Table:
     """How sure it is that one system of a pair is better, on every test set and its parts."""
     head = ["first", "second", "set", "WER % less the second's", "95 % interval", "stretches", "z", "p", "McNemar's p"]
     rows: Table = [head]
-    for test in tests:
-        for pair in _json(exp / "score" / f"significance.{test}.json"):
-            if pair["label"] not in _NAMES:
+    pairs = {test: _json(exp / "score" / f"significance.{test}.json") for test in tests}
+    for test, label in itertools.product(tests, _NAMES):
+        for pair in pairs[test]:
+            if pair["label"] != label:
                 continue
             matched = pair["matched_pairs"]
             rows.append(
                 [
                     *pair["systems"],
-                    _part(test, tests, pair["label"]),
+                    _part(test, tests, label),
                     f"{pair['difference']:+.1f}",
                     f"{pair['low']:+.1f} .. {pair['high']:+.1f}",
                     str(matched["stretches"]),

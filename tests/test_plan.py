@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,17 @@ def test_two_sides_share_a_conversations_time(tmp_path: Path) -> None:
 def test_folders_without_audio_are_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=f"{tmp_path}: no audio"):
         speech_hours([str(tmp_path)])
+
+
+def test_sets_that_are_made_say_their_hours(config: dict[str, Any], tmp_path: Path) -> None:
+    """And their audio files, here on a disc that is no longer there, are not asked."""
+    config |= {"exp": str(tmp_path), "corpora": {name: {"audio": "/gone"} for name in ("swbd1", "eval2000")}}
+    for name, hours in (("swbd1", 260), ("eval2000", 4)):
+        folder = tmp_path / config["corpus"] / "data" / name
+        folder.mkdir(parents=True)
+        (folder / "stats.json").write_text(json.dumps({"hours": hours}))
+    development = config["data"]["dev_utterances"] * 3.1 / 3600
+    assert planned(config) == list(costs(config, 260, 4 + development))
 
 
 def test_a_full_disk_is_told_before_the_run(
