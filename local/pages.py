@@ -1,4 +1,4 @@
-"""What the HTML pages share: their looks, tables, and diagrams as SVG."""
+"""What the HTML pages share: their looks, and diagrams as SVG."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-
-Table = list[list[str]]  # a row of headings, then the rows
 
 INK, GRID = "#24292f", "#d9dee3"
 COLOURS = ("#0b6bcb", "#d1495b", "#2e8b57", "#8a5fbf", "#c77700", "#5b6770", "#16a3a3", "#b04a92")
@@ -63,21 +61,6 @@ def svg(figure: Figure) -> str:
     plt.close(figure)
     text = content.getvalue()
     return text[text.index("<svg") :]
-
-
-def html_table(table: Table) -> str:
-    """The table as HTML; columns of numbers to the right."""
-    head, *rows = table
-    numeric = [bool(rows) and all(set(row[column]) <= set("0123456789.- ") for row in rows) for column in range(len(head))]
-
-    def line(kind: str, row: list[str]) -> str:
-        cells = (
-            f"<{kind}{' class=n' if right else ''}>{html.escape(text)}</{kind}>"
-            for text, right in zip(row, numeric, strict=True)
-        )
-        return f"<tr>{''.join(cells)}</tr>"
-
-    return f"<div class=scroll><table>{line('th', head)}{''.join(line('td', row) for row in rows)}</table></div>"
 
 
 def page(title: str, about: str, body: str, note: str = "") -> str:

@@ -17,11 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from local.audio import info
 from local.cli import RecipeError, run
 from local.features import FRAME_SHIFT
-from local.workflow import paths_of
+from local.tables import Table, plain
+from local.workflow import complete, paths_of
 
+ROOT = Path(__file__).resolve().parents[1]
 _AUDIO = {".sph", ".wav", ".flac"}
 _SAMPLE = 100  # files of a corpus whose headers are read
 _UTTERANCE_SECONDS = 3.1  # on average in Switchboard
@@ -36,6 +40,7 @@ _REAL_TIME = 0.5  # of a search, of speech's length
 _SEARCHES = {"tri4": 3}  # two before, for the speakers' transforms; of other systems 1
 _TRAINING = 3e10  # floating-point operations a second of one core, on the paper's network
 _TRAINING_SETS = ("swbd1", "fisher", "callhome")
+_FULL_HOURS, _HUB5_AND_RT03_HOURS = 2000, 8
 _PAPER_GPU_HOURS = (146, 253)
 _PAPER_WORK = 43.15e6 * 16 * 2000  # parameters x epochs x hours
 
@@ -164,25 +169,29 @@ def check_disk(config: Mapping[str, Any], folder: Path) -> str:
     return f"disk: about {needed:.1f} GB needed, {free:.1f} GB free at {there}"
 
 
-def text_of(plan: list[Cost]) -> str:
-    """The plan in columns of characters."""
-    head = f"{'stage':26}{'core hours':>11}{'parallel':>9}{'hours':>9}{'V100 hours':>15}{'GB a job':>9}{'GB disk':>9}"
-    lines = [head, "-" * len(head)]
+def full_run() -> list[Cost]:
+    """The costs of the recipe's own configuration, with the 2,000 hours of Switchboard and Fisher."""
+    recipe = ROOT / "recipes/swbd"
+    given = yaml.safe_load((recipe / "config.yaml").read_text(encoding="utf-8"))
+    return list(costs(complete(given, ROOT, recipe / "schema.yaml"), _FULL_HOURS, _HUB5_AND_RT03_HOURS))
+
+
+def table_of(plan: list[Cost]) -> Table:
+    """The plan, and its sums. Wall-clock hours are with all of a stage's processes at once and, of training, without GPUs."""
+    table = [["stage", "core hours", "processes", "hours", "V100 hours", "GB of memory a job", "GB of disk"]]
     for cost in plan:
         gpu = "" if cost.gpu_hours is None else f"{cost.gpu_hours[0]:.1f} - {cost.gpu_hours[1]:.1f}"
-        lines.append(
-            f"{cost.stage:26}{cost.core_hours:11.2f}{cost.parallel:9}{cost.hours:9.2f}{gpu:>15}{cost.memory_gb:9.0f}"
-            f"{cost.disk_gb:9.2f}"
-        )
-    total = f"{'all':26}{sum(c.core_hours for c in plan):11.2f}{'':9}{sum(c.hours for c in plan):9.2f}"
-    return "\n".join([*lines, f"{total}{'':24}{sum(c.disk_gb for c in plan):9.2f}"]) + "\n"
+        hours = (f"{cost.core_hours:.2f}", str(cost.parallel), f"{cost.hours:.2f}")
+        table.append([cost.stage, *hours, gpu, f"{cost.memory_gb:.0f}", f"{cost.disk_gb:.2f}"])
+    hours = (f"{sum(cost.core_hours for cost in plan):.2f}", "", f"{sum(cost.hours for cost in plan):.2f}")
+    return [*table, ["all", *hours, "", "", f"{sum(cost.disk_gb for cost in plan):.2f}"]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", required=True, help="JSON of the whole configuration")
     arguments = parser.parse_args()
-    print(text_of(planned(json.loads(arguments.config))))
+    print(plain(table_of(planned(json.loads(arguments.config)))))
     print("hours: of wall-clock, with so many processes at once; of training without GPUs, with n of them V100 hours / n")
 
 

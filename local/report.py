@@ -27,7 +27,9 @@ from local.datadir import DataDir
 from local.features import FRAME_SHIFT
 from local.files import write_text
 from local.hmm.pictures import utterance_pictures
-from local.pages import COLOURS, INK, Table, diagrams, html_table, page, picture
+from local.pages import COLOURS, INK, diagrams, page, picture
+from local.plan import full_run, table_of
+from local.tables import Table, html_table, markdown, plain
 
 _NAMES = {"all": "all", "sw": "SWB", "en": "CH", "fsh": "Fisher"}
 
@@ -294,19 +296,6 @@ def pictures(exp: Path, stages: Sequence[Path], systems: Sequence[str], strategi
     ]
 
 
-def _markdown(table: Table) -> str:
-    head, *rows = table
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(row)} |\n" for row in lines)
-
-
-def plain(table: Table) -> str:
-    """The table in columns of characters."""
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]]) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--exp", type=Path, required=True)
@@ -333,13 +322,14 @@ def main() -> None:
         "Data": data_table(exp, arguments.sets, arguments.absent),
         "Lexicon, language model, graph": model_table(exp, arguments.graphs),
         "Time by stage": times,
+        "What 2,000 hours are expected to take": table_of(full_run()),
     }
     today, commit = datetime.date.today().isoformat(), _commit()
     about = f"{today}, commit {commit}, {platform.machine()} with {_cores()} cores, Python {platform.python_version()}"
     warning = "Synthetic speech: these numbers show that the recipe works. They say nothing of telephone speech."
     note = warning if arguments.synthetic else ""
     drawn = pictures(exp, arguments.stages, arguments.systems, arguments.strategies, times)
-    sections = "".join(f"\n## {title}\n\n{_markdown(table)}" for title, table in tables.items())
+    sections = "".join(f"\n## {title}\n\n{markdown(table)}" for title, table in tables.items())
     results = f"# Results: {exp.name}\n\n{about}\n" + (f"\n**{note}**\n" if note else "") + sections
     rest = "".join(f"<h2>{title}</h2>{html_table(table)}" for title, table in list(tables.items())[1:])
     data = DataDir.read(exp / "data" / "train")

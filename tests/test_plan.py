@@ -14,7 +14,7 @@ import yaml
 
 from local.am.model import AcousticModel, AmConf
 from local.cli import RecipeError
-from local.plan import check_disk, costs, parameters, planned, speech_hours
+from local.plan import check_disk, costs, full_run, parameters, planned, speech_hours, table_of
 from local.workflow import complete
 
 
@@ -32,7 +32,7 @@ def test_parameters_are_the_networks(config: dict[str, Any]) -> None:
 
 
 def test_the_paper_run_takes_the_published_gpu_hours(config: dict[str, Any]) -> None:
-    plan = {cost.stage: cost for cost in costs(config, 2000, 8)}
+    plan = {cost.stage: cost for cost in full_run()}
     assert plan["train: adpsgd-random"].gpu_hours == pytest.approx((146, 253), rel=0.01)
     assert plan["egs"].disk_gb == pytest.approx(118, rel=0.01)  # 720 million frames of 164 bytes
     half = {cost.stage: cost for cost in costs(config, 1000, 8)}
@@ -40,6 +40,12 @@ def test_the_paper_run_takes_the_published_gpu_hours(config: dict[str, Any]) -> 
     assert half["align: tri1"].core_hours == pytest.approx(plan["align: tri1"].core_hours)  # of so many utterances alone
     assert half["align: tri4"].core_hours == pytest.approx(plan["align: tri4"].core_hours / 2)
     assert half["decode"] == plan["decode"]
+
+
+def test_the_table_ends_with_the_sums() -> None:
+    head, *rows, last = table_of(full_run())
+    for column in (head.index("core hours"), head.index("GB of disk")):
+        assert float(last[column]) == pytest.approx(sum(float(row[column]) for row in rows), rel=1e-3)
 
 
 def test_two_sides_share_a_conversations_time(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from local import report
 from local.cli import RecipeError
 from local.files import write_text
-from local.pages import html_table
+from local.tables import html_table, plain
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_the_wer_table(exp: Path) -> None:
         *("tri1 (GMM)", "all", "12.0", "9.5 - 14.5", "200", "180", "12", "8", "4", "0.1", "-1", "not installed"),
     ]
     assert [row[1] for row in rows[1:]] == ["all", "SWB"]
-    lines = report.plain(rows).splitlines()
+    lines = plain(rows).splitlines()
     assert len(lines) == 4
     assert lines[2].startswith("tri1 (GMM)  all  12.0")
 

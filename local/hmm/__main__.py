@@ -26,7 +26,7 @@ from local.hmm.align import Aligner, Alignment, gmm_input
 from local.hmm.model import HmmModel
 from local.hmm.pictures import Span, aligned_picture
 from local.lexicon import Lang
-from local.report import plain
+from local.tables import plain
 
 _SILENCE = "-"  # where a table's row is of no word
 

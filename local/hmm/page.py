@@ -19,7 +19,8 @@ from local.cli import RecipeError, run
 from local.features import FRAME_SHIFT
 from local.files import write_text
 from local.hmm.model import HmmModel
-from local.pages import COLOURS, INK, Table, diagrams, html_table, page, picture
+from local.pages import COLOURS, INK, diagrams, page, picture
+from local.tables import Table, html_table
 
 _FEW_FRAMES = (50, 100)  # a tied state with fewer is poorly trained
 _SHARES = (0.1, 0.5, 0.9)  # of a phone's occurrences
