@@ -15,32 +15,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import cluster
 import pytest
 import torch
+import yaml
 from test_run import TINY, working_in
 
 CONFIG = TINY
 for _less, _more in (
-    ("epochs: 2, warmup_epochs: 1", "epochs: 40, warmup_epochs: 4"),
+    ("epochs: 2, warmup_epochs: 1", "epochs: 120, warmup_epochs: 4"),
     ("learners: 2", "learners: 4"),
     ("{feats: 2, gmm: 2, align: 2, decode: 2}", "{feats: 1, gmm: 2, align: 1, decode: 1}"),
 ):
     assert _less in CONFIG
     CONFIG = CONFIG.replace(_less, _more)
-SITE = [
-    *("--slurm-no-account", "--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "2"),
-    *("--jobs", "4", "--latency-wait", "10"),
-    *("--default-resources", "slurm_partition=cpu", "mem_mb=900", "runtime=30"),
-    *("--set-resources", "train_network:nodes=4", "train_network:tasks=4", "train_network:tasks_per_node=0"),
-    *("train_network:tasks_per_gpu=0", "train_network:gres=gpu:1", "train_network:cpus_per_task=1", "train_network:mem_mb=900"),
-    *(f"{rule}:mem_mb=1500" for rule in ("gmm_iterations", "network_tree", "ivector_extractor", "decoding_graph")),
-    *(f"{rule}:mem_mb=900" for rule in ("language_model", "alignment", "egs_of_set")),
-]
+SITE = {"jobs": 4, "retries": 0, "latency-wait": 10, "slurm-status-command": "squeue", "configfile": "tiny.yaml"}
+SITE["slurm-init-seconds-before-status-checks"] = 4  # jobs of seconds
+RESOURCES = {"slurm_partition": "cpu", "mem_mb": 900, "runtime": 30}
+LARGER = ("gmm_iterations", "network_tree", "ivector_extractor", "decoding_graph")
+TRAINING = {"slurm_partition": "gpu", "cpus_per_task": 1, "runtime": 30}
+FOUR_NODES = {"nodes": 4, "tasks": 4, "tasks_per_gpu": 0, "gres": "gpu:1"}
+TWO_NODES_OF_TWO = {"nodes": 2, "tasks_per_node": 2, "gres": "gpu:2", "mem_mb": 1800}
 EXP = "exp/swbd/mini"
 MODEL = f"{EXP}/train/allreduce/final.pt"
 
@@ -52,9 +51,17 @@ class Runs:
         self.folder = folder
         self.log = folder / "snakemake.log"
 
-    def start(
-        self, *targets: str, retries: int = 0, options: Sequence[str] = (), inside: Sequence[str] = ()
-    ) -> subprocess.Popen[bytes]:
+    def set_profile(self, learners: Mapping[str, object] = FOUR_NODES) -> None:
+        """Write the profile as it is, but for this cluster's values and where the learners are."""
+        profile = yaml.safe_load((self.folder / "profile.yaml").read_text()) | SITE | {"default-resources": RESOURCES}
+        for rule, resources in profile["set-resources"].items():
+            resources["mem_mb"] = 1500 if rule in LARGER else 900
+            if rule == "train_network":
+                del resources["tasks_per_node"]
+                resources |= TRAINING | learners
+        (self.folder / "slurm" / "config.yaml").write_text(yaml.safe_dump(profile))
+
+    def start(self, *targets: str, options: Sequence[str] = (), inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """Start Snakemake, ``inside`` a command of Slurm's if need be; its output goes to ``log``."""
         command = [
             *inside,
@@ -64,15 +71,11 @@ class Runs:
             "--profile",
             "slurm",
             *targets,
-            "--configfile",
-            "tiny.yaml",
-            *SITE,
+            *options,
         ]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         with open(self.log, "wb") as log:
-            return subprocess.Popen(
-                [*command, "--retries", str(retries), *options], cwd=self.folder, env=environ, stdout=log, stderr=log
-            )
+            return subprocess.Popen(command, cwd=self.folder, env=environ, stdout=log, stderr=log)
 
     def run(self, *targets: str, options: Sequence[str] = (), inside: Sequence[str] = ()) -> tuple[int, str]:
         """Run Snakemake to its end; return its exit code and output."""
@@ -145,7 +148,10 @@ def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     for name in ("Snakefile", "adpsgd", "conf", "local", "profiles", "recipes", "slurm"):
         (shutil.copytree if (root / name).is_dir() else shutil.copy)(root / name, folder / name)
     (folder / "tiny.yaml").write_text(CONFIG)
-    return Runs(folder)
+    shutil.copy(root / "slurm" / "config.yaml", folder / "profile.yaml")
+    runs = Runs(folder)
+    runs.set_profile()
+    return runs
 
 
 @pytest.fixture(scope="module")
@@ -206,12 +212,10 @@ def test_the_learners_of_four_nodes(runs: Runs, undisturbed: dict[str, torch.Ten
 def test_every_strategy_on_two_nodes_of_two(runs: Runs, undisturbed: dict[str, torch.Tensor]) -> None:
     """By itself, hierarchical makes each node one super-learner."""
     names = ["dpsgd", "adpsgd-fixed", "delay-by-one", "hierarchical", "local-sgd"]
-    shape = ["nodes=2", "tasks_per_node=2", "tasks=0", "gres=gpu:2", "cpus_per_task=1", "mem_mb=1800"]
-    options = [
-        *("--config", f"strategies=[{', '.join(names)}]", "train={preset: mini, epochs: 2, warmup_epochs: 1}"),
-        *("--set-resources", *(f"train_network:{resource}" for resource in shape)),
-    ]
-    code, output = runs.run("train", options=options)
+    runs.set_profile(TWO_NODES_OF_TWO)
+    config = [f"strategies=[{', '.join(names)}]", "train={preset: mini, epochs: 2, warmup_epochs: 1}"]
+    code, output = runs.run("train", options=["--config", *config])
+    runs.set_profile()
     assert code == 0, output[-3000:]
     for name in names:
         lines = (runs.folder / EXP / "train" / name / "history.jsonl").read_text().splitlines()
@@ -272,7 +276,7 @@ def test_snakemake_is_killed(training: Runs) -> None:
 
 def test_walltime_ends(training: Runs) -> None:
     """The learners are told ahead, write a checkpoint and end; the job is submitted again."""
-    process = training.start(MODEL, retries=1)
+    process = training.start(MODEL, options=["--retries", "1"])
     job = training.wait_for_training()
     subprocess.run(["scancel", "--signal=USR1", job], check=True)
     assert process.wait(timeout=240) == 0, training.log.read_text()[-3000:]
