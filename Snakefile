@@ -56,6 +56,7 @@ RESCORE = (
 SYSTEMS = [*config["gmm_systems"], *NETWORKS]  # GMM stages, and the network trained with each strategy
 
 recipe.prepare_environment(ROOT, config["interconnect"])
+recipe.ask_for_jobs_often()
 
 
 wildcard_constraints:

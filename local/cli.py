@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import errno
@@ -13,6 +14,7 @@ import threading
 import time
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -94,7 +96,7 @@ def run(main: Callable[[], None]) -> NoReturn:
     The process also ends once the workflow that started it is gone (killed with SIGKILL, say): an orphan must not go on
     writing beside the run that follows.
     """
-    _end_with_the_workflow()
+    _end_with_what_started_it()
     try:
         main()
     except (RecipeError, FileNotFoundError) as error:
@@ -109,19 +111,38 @@ def run(main: Callable[[], None]) -> NoReturn:
     sys.exit(0)
 
 
-def _end_with_the_workflow() -> None:
+def _end_with_what_started_it() -> None:
+    ended = []
     host, _, process = os.environ.get(RUN, "").partition(" ")
-    if host != socket.gethostname():  # the tasks of other nodes are Slurm's to end
-        return
-    pid = int(process)
+    if host == socket.gethostname():  # the tasks of other nodes are Slurm's to end
+        ended.append((f"the workflow (process {process})", lambda: not _lives(int(process))))
+    parent = os.getppid()
+    if _command_of(parent) == "slurmstepd":  # killed, it leaves its tasks alone
+        ended.append((f"the job step's slurmstepd (process {parent})", lambda: os.getppid() != parent))
 
     def watch() -> None:
         while True:
-            try:
-                os.kill(pid, 0)
-            except ProcessLookupError:
-                print(f"error: the workflow (process {pid}) is gone; stopping", file=sys.stderr, flush=True)
-                os._exit(1)
+            for what, is_gone in ended:
+                if is_gone():
+                    with contextlib.suppress(OSError):  # who read it may be gone too
+                        print(f"error: {what} is gone; stopping", file=sys.stderr, flush=True)
+                    os._exit(1)
             time.sleep(_POLL_SECONDS)
 
-    threading.Thread(target=watch, daemon=True, name="workflow-watch").start()
+    if ended:
+        threading.Thread(target=watch, daemon=True, name="workflow-watch").start()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):  # by another's process of the same number
+        return False
+    return True
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -97,3 +99,22 @@ def test_a_tool_ends_when_its_workflow_is_killed(root, monkeypatch) -> None:
     finally:
         for process in (tool, elsewhere, workflow):
             process.kill()
+
+
+def test_a_tool_ends_when_its_steps_slurmstepd_is_killed(root, monkeypatch, tmp_path) -> None:
+    """Which leaves its tasks running: nobody would learn how they end."""
+    monkeypatch.chdir(root)
+    slurmstepd = tmp_path / "slurmstepd"
+    shutil.copy(shutil.which("bash"), slurmstepd)
+    program = "import os, time; from local import cli; cli.run(lambda: (print(os.getpid(), flush=True), time.sleep(600)))"
+    step = subprocess.Popen([slurmstepd, "-c", f'"{sys.executable}" -c "{program}"; :'], stdout=subprocess.PIPE, text=True)
+    task = int(step.stdout.readline())
+    time.sleep(2)
+    os.kill(task, 0)
+    step.kill()
+    step.wait()
+    step.stdout.close()
+    until = time.monotonic() + 30
+    while Path(f"/proc/{task}").exists():
+        assert time.monotonic() < until
+        time.sleep(0.1)

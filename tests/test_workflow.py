@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from snakemake.utils import update_config
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
 import adpsgd
 from local.adaptation.ivector import IvectorConf
@@ -22,7 +26,7 @@ from local.features import FeatureConf
 from local.graph import GraphConf
 from local.hmm.train import LdaConf, SatConf, StageConf, TreeConf, TriphoneConf
 from local.lexicon import LexiconConf
-from local.workflow import cancel_left_jobs, check_corpora, complete, launched, lock
+from local.workflow import ask_for_jobs_often, cancel_left_jobs, check_corpora, complete, launched, lock
 from recipes.swbd.embedded.__main__ import EmbeddedConf
 from recipes.swbd.subsets import SubsetConf
 
@@ -113,6 +117,16 @@ def test_processes_are_started_on_one_machine_or_by_srun() -> None:
     assert launched(4, {"mpi": "srun", "nodes": 4, "tasks": 4}).startswith("srun --nodes 4 --ntasks 4 --cpus-per-task 1 ")
     with pytest.raises(RecipeError, match="gives 16 tasks on 4 nodes, the configuration 8 processes"):
         launched(8, cluster)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_jobs_are_asked_for_at_least_so_often_and_a_run_that_is_over_waits_for_nothing(waits: bool, monkeypatch) -> None:
+    monkeypatch.setattr(RemoteExecutor, "sleep", RemoteExecutor.sleep)
+    ask_for_jobs_often(at_least_every_seconds=1)
+    executor = SimpleNamespace(wait=waits, next_seconds_between_status_checks=180)
+    began = time.monotonic()
+    asyncio.run(asyncio.wait_for(RemoteExecutor.sleep(executor), timeout=30))
+    assert (time.monotonic() - began >= 1) == waits
 
 
 def test_jobs_that_a_killed_run_has_left_are_cancelled(
