@@ -16,7 +16,7 @@ test: $(READY)   ## the test suite
 	$(BIN)/python -m pytest
 
 slurm: $(READY)  ## on a Slurm of four nodes on this machine: the whole workflow, and every fault of a cluster (root, slurm-wlm)
-	$(BIN)/python -m pytest -v --timeout 1600 tests/slurm/faults.py
+	$(BIN)/python -m pytest -v --timeout 1600 tests/slurm/faults.py $(if $(TESTS),-k '$(TESTS)')
 
 soak: $(READY)   ## eight learners with random delays for ten minutes: no deadlock, memory flat
 	$(BIN)/python -m benchmarks.soak
